@@ -24,6 +24,7 @@ from aioqueue.postgres._claim_singly import SingleClaims
 from aioqueue.postgres._claim_statements import COLUMNS_ABOUT_THE_CLAIM, PAUSING, claim_name, claim_statements
 from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._gates_claim import GateClaims, Gated
+from aioqueue.postgres._gates_fair import waits_at_gates
 from aioqueue.postgres._rows import claimed_job
 from aioqueue.store_rules._quotas import Rooms, one_of_each
 from aioqueue.store_rules._turns import Turns, urgency_of
@@ -75,11 +76,6 @@ class _Found:
     paused: set[Lane]
     gated: dict[Lane, int]
     floors: dict[Lane, Floor]
-
-
-def _may_wait(rules: GateRules) -> bool:
-    """Whether jobs wait at gates. Whose turn it is, has been decided before they're claimed."""
-    return rules.limit or rules.shared is not None or rules.rate or rules.sequence_by is not None
 
 
 class Claims:
@@ -193,7 +189,8 @@ class Claims:
             floors = [self._floors.get(lane) for lane in zip(*lanes, strict=True)]
         heads = max(_FEWEST_HEADS, -(-limit // _MANY_HEADS)) if names in self._crowded else limit
         known = [name for name in rules if name in names]
-        ruled = {name for name in known if _may_wait(rules[name])}
+        ruled = {name for name in known if waits_at_gates(rules[name])}
+        in_turn = await self._gates.turns.heads(rules, types, limit) if rules and not self._pausing else []
         began = time.monotonic()
         rows = await self._fetch(
             owners.leases,
@@ -206,7 +203,7 @@ class Claims:
             owners.of_types,
             [self._turns.of(name) for name in lanes[0]],
             quotas=rooms.left(),
-            ruled=list(ruled) if known else None,
+            ruled=(list(ruled), in_turn) if known else None,
             dry_run=dry_run,
         )
         if full:
@@ -226,16 +223,16 @@ class Claims:
             count, priority, name = each.split(" ", 2)
             gated[name, int(priority)] = gated.get((name, int(priority)), 0) + int(count)
         begun = {} if full else {lane: self._floors[lane] for lane in left | gated.keys() if lane in self._floors}
-        self._raise_floors(jobs)
+        self._took(jobs, set(in_turn))
         met = sum(count for (name, _), count in gated.items() if name not in ruled)
         return _Found(jobs, quota > len(jobs) + met, cut, left, gated, begun)
 
     async def _fetch(
-        self, *arguments: Any, quotas: Sequence[Quota], ruled: Sequence[str] | None, dry_run: bool
+        self, *arguments: Any, quotas: Sequence[Quota], ruled: tuple[list[str], list[UUID]] | None, dry_run: bool
     ) -> Sequence[Row]:
         """Run the statement that fits: what it says of pauses was so at the moment at which it looked for jobs."""
         if ruled is not None:
-            arguments = (*arguments, ruled)
+            arguments = (*arguments, *ruled)
         if quotas:
             rooms = [(name, number, quota.jobs) for number, quota in enumerate(quotas) for name in quota.types]
             arguments = (*arguments, *map(list, zip(*rooms, strict=True)))
@@ -254,8 +251,11 @@ class Claims:
             return
         self._marks = False
         come = await self._gates.promotions.run()
+        came = {name for name, _ in come.firsts}
+        done = await self._gates.turns.run(rules, types, limit, came, pausing=self._pausing)
+        self._floors.update({lane: max(front, self._floors.get(lane, front)) for lane, front in done.fronts.items()})
         self._lower_floors(come.firsts)
-        self._lower_floors(await self._gates.turns.run(rules, types, limit, {name for name, _ in come.firsts}))
+        self._lower_floors(done.firsts)
         self._marks = bool(come.more or come.firsts)
 
     def _lower_floors(self, firsts: Mapping[Lane, Floor]) -> None:
@@ -315,10 +315,13 @@ class Claims:
             self._floors[lane] = max(front, self._floors.get(lane, front))
         return parked
 
-    def _raise_floors(self, jobs: Sequence[ClaimedJob]) -> None:
+    def _took(self, jobs: Sequence[ClaimedJob], in_turn: set[UUID]) -> None:
+        """Raise the floors, of lanes of pending jobs, and of those whose turn it was."""
+        if in_turn:
+            self._gates.turns.gone({job.id for job in jobs})
         ends: dict[Lane, tuple[Any, Any]] = {}
         for job in jobs:
             lane, place = (job.type, job.priority), (job.run_at, job.id)
-            if lane not in ends or ends[lane] < place:
+            if job.id not in in_turn and (lane not in ends or ends[lane] < place):
                 ends[lane] = place
         self._floors.update(ends)

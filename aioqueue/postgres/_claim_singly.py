@@ -141,6 +141,7 @@ class SingleClaims:
         Raises:
             StoreError: No row could be claimed, or parked: what the claim of many met.
         """
+        await self._gates.turns.let_come_all()
         taken: list[ClaimedJob] = []
         parked = False
         guilty: list[tuple[UUID, StoreError]] = []

@@ -15,11 +15,14 @@ _PAUSE_FACTOR = 20.0
 class Throttle:
     """How often something may be done that is usually quick: once it has become slow, for a twentieth of the time.
 
-    Slow is what took longer than `_SLOW_SECONDS`, the best of the last few times. Claims use it for those that begin at no
-    floor, and the recovery for its look at jobs without a lease.
+    Claims use it for those that begin at no floor, and the recovery for its look at jobs without a lease.
+
+    Arguments:
+        slow_seconds: Slow is what took longer than that, the best of the last few times.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slow_seconds: float = _SLOW_SECONDS) -> None:
+        self._slow_seconds = slow_seconds
         self._durations: deque[float] = deque(maxlen=_REMEMBERED_CALLS)
         self.last = float("-inf")
 
@@ -35,6 +38,6 @@ class Throttle:
     @property
     def pause(self) -> float:
         """Seconds until it may be done again; 0 unless it has become slow."""
-        if len(self._durations) < _REMEMBERED_CALLS or min(self._durations) < _SLOW_SECONDS:
+        if len(self._durations) < _REMEMBERED_CALLS or min(self._durations) < self._slow_seconds:
             return 0.0
         return max(0.0, self.last + self._durations[-1] * _PAUSE_FACTOR - time.monotonic())

@@ -1,13 +1,15 @@
-"""Turns: due jobs of a type whose values take turns are sorted into lanes, held there, and let come one after the other.
+"""Turns: due jobs of a type whose values take turns are sorted into lanes, held there, and taken from them in turn.
 
-What was let come is pending, with its lane as its gate, and claims take it like others. So at most as many are let come as a
-claim has room for; what the last one left counts.
+A claim is given the ids of those whose turn it is, and takes them from where they are. Where they wait at other gates, too, or
+where there are pauses, they're let come: they're pending then, with their lane as their gate, and claims take them like others.
+So at most as many are let come as a claim has room for; what the last one left counts.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._connections_halving import in_halves
 from aioqueue.postgres._connections_source import HOLD_BRIEFLY
 from aioqueue.postgres._gates_refusals import Refusals, concerns_all
+from aioqueue.postgres._gates_turns import TurnsOfType, turn_statements
 from aioqueue.postgres._pauses_parked import type_is_free
 from aioqueue.postgres._rows import moment
 from aioqueue.store_rules._gates import fair_gate_of, gates_behind_turns
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._gates import GateRules
 
-__all__ = ["FAIR_DUE", "FairTurns", "fair_statements", "without_turns"]
+__all__ = ["FAIR_DUE", "FairTurns", "Sorted", "fair_statements", "waits_at_gates", "without_turns"]
 
 _SORTED_AT_ONCE = 1_000
 _SORTING_SECONDS = 0.2
@@ -40,6 +43,7 @@ aren't empty for seconds, and few of them are gone when it's seen who else waits
 """
 
 _FROM_THE_BEGINNING_SECONDS = 1.0
+_SLOW_SECONDS = 0.005
 
 _LANES = """(
     SELECT given.type, given.priority, coalesce(given.floor_at, '-infinity'::timestamptz) AS floor_at,
@@ -59,24 +63,10 @@ WHERE j.id = ANY(ARRAY(
 _SORT = """UPDATE @schema@.job j SET state = 0, gate = ($2::text[])[array_position($1::uuid[], j.id)]
 WHERE j.id = ANY($1::uuid[]) AND j.state + 0 = 1"""
 
-# Of one type, from one lane to the next behind the cursor. The lane of those without a value comes before the others.
-_NEXT = f"""coalesce(
-    CASE WHEN {{after}} COLLATE "C" < '{FAIR}' || $1::text THEN (
-        SELECT j.gate FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" = '{FAIR}' || $1::text LIMIT 1) END,
-    (SELECT j.gate FROM @schema@.job j
-     WHERE j.state = 0 AND j.gate COLLATE "C" > greatest({{after}} COLLATE "C", '{FAIR}' || $1::text || '=')
-       AND j.gate COLLATE "C" < '{FAIR}' || $1::text || '>'
-     ORDER BY j.gate COLLATE "C" LIMIT 1))"""
-_TURNS = f"""WITH RECURSIVE turn(gate) AS (
-    SELECT {_NEXT.format(after="$2::text")}
-    UNION ALL
-    SELECT {_NEXT.format(after="turn.gate")} FROM turn WHERE turn.gate IS NOT NULL
-)
-SELECT gate FROM turn WHERE gate IS NOT NULL LIMIT $3::integer"""
-_TAKE_TURNS = f"""WITH first AS MATERIALIZED (
-    SELECT head.id FROM unnest($1::text[], $2::integer[]) AS given(gate, jobs) CROSS JOIN LATERAL (
-        SELECT j.id FROM @schema@.job j WHERE j.state = 0 AND j.gate = given.gate AND j.open_blockers <= 0
-        ORDER BY j.priority, j.run_at, j.id LIMIT given.jobs FOR UPDATE OF j SKIP LOCKED) AS head
+_LET_COME = f"""WITH first AS MATERIALIZED (
+    SELECT j.id FROM @schema@.job j
+    WHERE j.id = ANY($1::uuid[]) AND j.state + 0 = 0 AND starts_with(j.gate, '{FAIR}') AND j.open_blockers <= 0
+    FOR UPDATE OF j SKIP LOCKED
 )
 UPDATE @schema@.job j SET state = 1 WHERE j.id = ANY(ARRAY(SELECT id FROM first)) AND j.state + 0 = 0
 RETURNING j.type, j.priority, {moment("j.run_at")}, j.id"""
@@ -101,10 +91,27 @@ def fair_statements(schema: Schema) -> dict[str, str]:
         "fair_are_unsorted": _ARE_UNSORTED,
         "fair_unsorted": _UNSORTED,
         "fair_sort": _SORT,
-        "fair_turns": _TURNS,
-        "fair_take_turns": _TAKE_TURNS,
+        "fair_let_come": _LET_COME,
     }
-    return {name: schema.render(template) for name, template in templates.items()}
+    return {**{name: schema.render(template) for name, template in templates.items()}, **turn_statements(schema)}
+
+
+def waits_at_gates(rules: GateRules) -> bool:
+    """Whether jobs wait for more than their turn."""
+    return rules.limit or rules.shared is not None or rules.rate or rules.sequence_by is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """What was done before a claim.
+
+    Attributes:
+        fronts: How far all was sorted in each lane of pending jobs.
+        firsts: The first that was let come in each.
+    """
+
+    fronts: dict[Lane, Floor] = field(default_factory=dict["Lane", "Floor"])
+    firsts: dict[Lane, Floor] = field(default_factory=dict["Lane", "Floor"])
 
 
 async def without_turns(
@@ -128,7 +135,7 @@ async def without_turns(
 
 
 class FairTurns:
-    """Sorts, and lets come in turn, over the connection of the claims.
+    """Sorts, and says whose turn it is, over the connection of the claims.
 
     Arguments:
         connection: The claims'.
@@ -144,41 +151,72 @@ class FairTurns:
         self.sorting: set[str] = set()
         self._connection = connection
         self._statements = statements
-        self._cursors: dict[str, str] = {}
+        self._turns: dict[str, TurnsOfType] = {}
         self._come: Counter[str] = Counter()
         self._sorted: dict[Lane, Floor] = {}
-        self._full = Throttle()
+        self._full = Throttle(_SLOW_SECONDS)
 
     async def run(
-        self, rules: Mapping[str, GateRules], types: Sequence[str], limit: int, came: Collection[str] = ()
-    ) -> dict[Lane, Floor]:
-        """Let come as many of each type as a claim has room for; returns the first in each lane.
+        self, rules: Mapping[str, GateRules], types: Sequence[str], limit: int, came: Collection[str] = (), *, pausing: bool
+    ) -> Sorted:
+        """Sort; and of types that wait for more than their turn let come as many as a claim has room for.
 
         Arguments:
             rules: Of the types that have any.
             types: What is claimed.
             limit: Jobs at most.
             came: The types of those that were let come at other gates, and go before those that would get a turn.
+            pausing: Whether there are pauses: then what waits for nothing else is let come, too.
 
         Raises:
             StoreError: The database can't be used.
         """
-        left = set(self.refusals.names) if rules else set[str]()
-        fair = [name for name in types if name in rules and rules[name].fair_by is not None]
-        fair = [name for name in fair if rules[name].type not in left]
+        done = Sorted()
+        fair = self._fair(rules, types)
         self.sorting.clear()
         until = time.monotonic() + _SORTING_SECONDS
         for name in await self._unsorted(fair) if fair else ():
-            await self._tried(rules[name].type, partial(self._sort_some, rules, name, until))
-        firsts: dict[Lane, Floor] = {}
+            await self._tried(rules[name].type, partial(self._sort_some, rules, name, done, until))
         full = await without_turns(self._connection.fetch, self._statements, rules, fair)
         full.update(rules[name].type for name in came if name in fair and gates_behind_turns(rules[name]))
-        # Of those that are stored under an alias the lanes are named as of the others.
-        for name in dict.fromkeys(rules[name].type for name in fair if rules[name].type not in full):
-            most = limit if self.sorting.isdisjoint(each for each in fair if rules[each].type == name) else 1
-            if (room := most - self._come[name]) > 0:
-                await self._tried(name, partial(self._let_come, name, room, firsts))
-        return firsts
+        for name, names in self._by_type(rules, fair).items():
+            room = (limit if self.sorting.isdisjoint(names) else 1) - self._come[name]
+            if room > 0 and name not in full and (pausing or waits_at_gates(rules[names[0]])):
+                await self._tried(name, partial(self._let_come_of, name, names, room, done))
+        return done
+
+    async def heads(self, rules: Mapping[str, GateRules], types: Sequence[str], most: int) -> list[UUID]:
+        """Whose turn it is, of types that wait for nothing else: they can be claimed from where they are.
+
+        Arguments:
+            rules: Of the types that have any.
+            types: What is claimed.
+            most: How many of each.
+        """
+        at_once: list[UUID] = []
+
+        async def of_type(name: str, names: Sequence[str]) -> None:
+            heads = await self._turns_of(name).heads(names, most if self.sorting.isdisjoint(names) else 1)
+            at_once.extend(head.place[2] for head in heads if head.at_once)
+            if later := [head.place[2] for head in heads if not head.at_once]:
+                await self._let_come(later)
+
+        for name, names in self._by_type(rules, self._fair(rules, types)).items():
+            if not waits_at_gates(rules[names[0]]):
+                await self._tried(name, partial(of_type, name, names))
+        return at_once
+
+    def gone(self, ids: Collection[UUID]) -> None:
+        """These were claimed, of those whose turn it was."""
+        for turns in self._turns.values():
+            turns.gone(ids)
+
+    async def let_come_all(self) -> None:
+        """Let come those whose turn it is, since they can't be claimed from where they are."""
+        for name, turns in self._turns.items():
+            if left := [head.place[2] for head in turns.waiting]:
+                turns.gone(left)
+                await self._tried(name, partial(self._let_come, left))
 
     def taken(self, rules: Mapping[str, GateRules], types: Iterable[str], *, short: bool) -> None:
         """Jobs were claimed.
@@ -193,7 +231,24 @@ class FairTurns:
         elif self._come:
             self._come -= Counter(rules[name].type for name in types if name in rules)
 
-    async def _tried(self, name: str, do: Callable[[], Awaitable[None]]) -> None:
+    def _fair(self, rules: Mapping[str, GateRules], types: Sequence[str]) -> list[str]:
+        left = set(self.refusals.names) if rules else set[str]()
+        fair = [name for name in types if name in rules and rules[name].fair_by is not None]
+        return [name for name in fair if rules[name].type not in left]
+
+    def _by_type(self, rules: Mapping[str, GateRules], names: Sequence[str]) -> dict[str, list[str]]:
+        """Of those that are stored under an alias the lanes are named as of the others."""
+        types: dict[str, list[str]] = {}
+        for name in names:
+            types.setdefault(rules[name].type, []).append(name)
+        return types
+
+    def _turns_of(self, name: str) -> TurnsOfType:
+        if name not in self._turns:
+            self._turns[name] = TurnsOfType(self._connection, self._statements, name)
+        return self._turns[name]
+
+    async def _tried(self, name: str, do: Callable[[], Awaitable[object]]) -> None:
         """What refuses is left alone for a while; its jobs are claimed as they come then."""
         try:
             await do()
@@ -208,64 +263,67 @@ class FairTurns:
         """Which of them have jobs that aren't sorted. Those that came late, and are due earlier, are seen within a second."""
         began = time.monotonic()
         full = self._full.pause == 0 and began - self._full.last > _FROM_THE_BEGINNING_SECONDS
-        if full:
-            self._sorted.clear()
-        ((names,),) = await self._connection.fetch(self._statements["fair_are_unsorted"], *self._behind_floors(types))
+        floors = {} if full else self._sorted
+        ((names,),) = await self._connection.fetch(self._statements["fair_are_unsorted"], *self._behind_floors(types, floors))
         if full:
             self._full.done(began, time.monotonic())
+            for name in names or ():
+                self._sorted = {lane: floor for lane, floor in self._sorted.items() if lane[0] != name}
         return names or ()
 
-    def _behind_floors(self, types: Sequence[str]) -> tuple[list[str], list[int], list[Any], list[Any]]:
+    def _behind_floors(
+        self, types: Sequence[str], floors: Mapping[Lane, Floor]
+    ) -> tuple[list[str], list[int], list[Any], list[Any]]:
         names, priorities = lanes_of(types)
-        floors = [self._sorted.get(lane, (None, None)) for lane in zip(names, priorities, strict=True)]
-        return names, priorities, [at for at, _ in floors], [job_id for _, job_id in floors]
+        known = [floors.get(lane, (None, None)) for lane in zip(names, priorities, strict=True)]
+        return names, priorities, [at for at, _ in known], [job_id for _, job_id in known]
 
-    async def _sort_some(self, rules: Mapping[str, GateRules], name: str, until: float) -> None:
+    async def _sort_some(self, rules: Mapping[str, GateRules], name: str, done: Sorted, until: float) -> None:
         """Sort a portion at least; a type that isn't done with by then is added to `sorting`."""
-        while await self._sort(rules[name], name):
+        while await self._sort(rules[name], name, done):
             if time.monotonic() >= until:
                 self.sorting.add(name)
                 break
 
-    async def _sort(self, rules: GateRules, name: str) -> bool:
+    async def _sort(self, rules: GateRules, name: str, done: Sorted) -> bool:
         """Sort a portion of what isn't sorted yet; returns whether there may be more."""
         async with self._connection.transaction(HOLD_BRIEFLY) as connection:
-            rows = await connection.fetch(self._statements["fair_unsorted"], *self._behind_floors([name]))
+            rows = await connection.fetch(self._statements["fair_unsorted"], *self._behind_floors([name], self._sorted))
             gates: dict[UUID, str] = {}
+            places: dict[UUID, tuple[int, Any, UUID]] = {}
             ends: dict[Lane, Floor] = {}
             for job_id, job_type, priority, run_at, payload, metadata in rows:
                 gate = fair_gate_of(rules, payload.encode(), metadata.encode())
                 if gate is not None:
-                    gates[job_id] = gate
+                    gates[job_id], places[job_id] = gate, (priority, run_at, job_id)
                 ends[job_type, priority] = max((run_at, job_id), ends.get((job_type, priority), (run_at, job_id)))
 
             async def sort(ids: Sequence[UUID]) -> None:
                 await connection.fetch(self._statements["fair_sort"], list(ids), [gates[each] for each in ids])
 
             refused = await in_halves(connection, list(gates), sort) if gates else []
+        turns = self._turns_of(rules.type)
+        for job_id, gate in gates.items():
+            turns.sorted_into(gate, places[job_id])
         self._sorted.update(ends)
+        done.fronts.update(ends)
         return len(rows) == _SORTED_AT_ONCE and len(refused) < len(rows)
 
-    async def _let_come(self, name: str, room: int, firsts: dict[Lane, Floor]) -> None:
-        """Let come so many of a type: one of each lane before the second of any, from where the last round ended."""
-        lanes = await self._lanes(name, room)
-        if not lanes:
-            return
-        each, more = divmod(room, len(lanes))
-        jobs = [each + (place < more) for place in range(len(lanes))]
-        for job_type, priority, run_at, job_id in await self._connection.fetch(
-            self._statements["fair_take_turns"], lanes, jobs
-        ):
-            self._come[name] += 1
-            first = (run_at, job_id)
-            firsts[job_type, priority] = min(first, firsts.get((job_type, priority), first))
-        self._cursors[name] = lanes[(more or len(lanes)) - 1]
+    async def _let_come_of(self, name: str, types: Sequence[str], room: int, done: Sorted) -> None:
+        """Let come so many of a type."""
+        turns = self._turns_of(name)
+        ids = [head.place[2] for head in await turns.heads(types, room)]
+        come = await self._let_come(ids) if ids else []
+        turns.gone({job_id for _, (_, job_id) in come})
+        self._come[name] += len(come)
+        for lane, first in come:
+            done.firsts[lane] = min(first, done.firsts.get(lane, first))
 
-    async def _lanes(self, name: str, most: int) -> list[str]:
-        cursor = self._cursors.get(name, "")
-        lanes = [row[0] for row in await self._connection.fetch(self._statements["fair_turns"], name, cursor, most)]
-        if len(lanes) < most and cursor:
-            known = set(lanes)
-            again = await self._connection.fetch(self._statements["fair_turns"], name, "", most - len(lanes))
-            lanes += [row[0] for row in again if row[0] not in known]
-        return lanes
+    async def _let_come(self, ids: Sequence[UUID]) -> list[tuple[Lane, Floor]]:
+        """Let come what waits for its turn. Returns the lane and the place of each.
+
+        Arguments:
+            ids: Of the jobs.
+        """
+        rows = await self._connection.fetch(self._statements["fair_let_come"], ids)
+        return [((job_type, priority), (run_at, job_id)) for job_type, priority, run_at, job_id in rows]

@@ -63,7 +63,8 @@ _HELD_AT = f"""SELECT given.gate FROM unnest($1::text[]) AS given(gate)
 WHERE starts_with(given.gate, '{RATE}')
    OR EXISTS (SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" = given.gate)"""
 
-# What was put off while it was held waits for its time at no gate.
+# What was put off while it was held waits for its time at no gate. Rows are compared so that no other index serves than that of
+# gates: along that of types all that are held would be gone through for each gate.
 _LET_COME = f"""WITH RECURSIVE kind(gate, jobs, type) AS (
     SELECT given.gate, given.jobs, (SELECT j.type FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" = given.gate
                                     ORDER BY j.type LIMIT 1)
@@ -76,9 +77,9 @@ _LET_COME = f"""WITH RECURSIVE kind(gate, jobs, type) AS (
 ), first AS MATERIALIZED (
     SELECT head.id FROM kind CROSS JOIN LATERAL (
         SELECT j.id FROM @schema@.job j
-        WHERE j.state = 0 AND j.gate COLLATE "C" = kind.gate AND j.type = kind.type
-          AND j.open_blockers <= 0 AND j.run_at <= now()
-        ORDER BY j.priority, j.run_at, j.id LIMIT kind.jobs FOR UPDATE OF j SKIP LOCKED) AS head
+        WHERE j.state = 0 AND j.gate IS NOT NULL AND j.open_blockers <= 0 AND j.run_at <= now()
+          AND (j.gate COLLATE "C", j.type) >= (kind.gate, kind.type) AND (j.gate COLLATE "C", j.type) <= (kind.gate, kind.type)
+        ORDER BY j.gate COLLATE "C", j.type, j.priority, j.run_at, j.id LIMIT kind.jobs FOR UPDATE OF j SKIP LOCKED) AS head
     WHERE kind.type IS NOT NULL
 ), later AS MATERIALIZED (
     SELECT last.id FROM kind CROSS JOIN unnest(ARRAY[1, 2, 3, 4]::smallint[]) AS level(priority) CROSS JOIN LATERAL (

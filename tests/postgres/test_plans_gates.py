@@ -73,8 +73,9 @@ ARGUMENTS: dict[str, list[Any]] = {
     "gates_held": [""],
     "gates_places": ["", 0],
     "gates_members": ["00000000-0000-0000-0000-000000000000"],
-    "fair_turns": ["f", "fair:f=1", 100],
-    "fair_take_turns": [[f"fair:f={number}" for number in range(50)], [1] * 50],
+    "fair_lanes": ["f", "fair:f=1", 100],
+    "fair_heads": [["f"], [f"fair:f={number}" for number in range(50)], [None] * 50, [None] * 50, [None] * 50, 2, 100],
+    "fair_let_come": [[NOBODY] * 50],
     "fair_are_unsorted": [["f", "s"], [2, 2], [None] * 2, [None] * 2],
     "fair_unsorted": [["f", "s"], [2, 2], [None] * 2, [None] * 2],
     "fair_full": [["a"] * 50, FIFTY],
@@ -116,7 +117,7 @@ BUFFERS = {
     "gates_status": 15_000,
     "pauses_waiting": 25_000,
     "gates_let_come": 6_000,
-    "fair_take_turns": 4_000,
+    "fair_heads": 4_000,
     "gates_pick": 4_000,
 }
 
