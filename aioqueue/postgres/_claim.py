@@ -26,7 +26,7 @@ from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._gates_claim import GateClaims, Gated
 from aioqueue.postgres._gates_fair import waits_at_gates
 from aioqueue.postgres._rows import claimed_job
-from aioqueue.store_rules._quotas import Rooms, one_of_each
+from aioqueue.store_rules._quotas import Rooms, narrowed
 from aioqueue.store_rules._turns import Turns, urgency_of
 
 if TYPE_CHECKING:
@@ -121,12 +121,28 @@ class Claims:
         if limit < 1 or not types:
             return []
         rules = gates or {}
-        await self._let_come(rules, types, limit)
+        while True:
+            await self._let_come(rules, types, limit)
+            most = {name: self._gates.turns.most([name], limit) for name in self._gates.turns.sorting if name in rules}
+            rooms = Rooms(narrowed(quotas, most))
+            taken = await self._take(Owners.of(lease_id, leases or {}), types, limit, rooms, rules, dry_run=dry_run)
+            if taken or 0 not in most.values():
+                return taken
+
+    async def _take(
+        self,
+        owners: Owners,
+        types: Sequence[str],
+        limit: int,
+        rooms: Rooms,
+        rules: Mapping[str, GateRules],
+        *,
+        dry_run: bool,
+    ) -> list[ClaimedJob]:
+        """Take jobs, once those that may come have been let come."""
         taken: list[ClaimedJob] = []
         marked: set[UUID] = set()
         repeated = was_parked = False
-        owners = Owners.of(lease_id, leases or {})
-        rooms = Rooms(one_of_each(quotas, self._gates.turns.sorting.intersection(rules)))
         full = self.pause == 0 and (not self._backlog or time.monotonic() - self._full.last > _FROM_THE_BEGINNING_SECONDS)
         rounds, parked, began = 0, 0, time.monotonic()
         while rounds < _MOST_ROUNDS and (names := [name for name in types if rooms.has_room(name)]):

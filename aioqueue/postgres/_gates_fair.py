@@ -38,8 +38,10 @@ __all__ = ["FAIR_DUE", "FairTurns", "Sorted", "fair_statements", "waits_at_gates
 
 _SORTED_AT_ONCE = 1_000
 _SORTING_SECONDS = 0.2
-"""For which a claim sorts, all types together; the next one goes on with it. Meanwhile each takes one job of the type: slots
-aren't empty for seconds, and few of them are gone when it's seen who else waits.
+"""For which a claim sorts, all types together, before it takes jobs of others. The next one goes on with it."""
+_SORTING_FIRST_SECONDS = 5.0
+"""For which no job of a type is taken before all are sorted. Then each claim takes one: slots aren't empty for longer, and few
+of them are gone when it's seen who else waits.
 """
 
 _FROM_THE_BEGINNING_SECONDS = 1.0
@@ -143,12 +145,12 @@ class FairTurns:
 
     Attributes:
         refusals: Types that are left alone for the moment.
-        sorting: Types that have more due jobs than could be sorted before this claim.
+        sorting: Types that have more due jobs than could be sorted before this claim, and when that began.
     """
 
     def __init__(self, connection: ReservedConnection, statements: dict[str, str]) -> None:
         self.refusals = Refusals()
-        self.sorting: set[str] = set()
+        self.sorting: dict[str, float] = {}
         self._connection = connection
         self._statements = statements
         self._turns: dict[str, TurnsOfType] = {}
@@ -173,14 +175,14 @@ class FairTurns:
         """
         done = Sorted()
         fair = self._fair(rules, types)
-        self.sorting.clear()
+        since, self.sorting = self.sorting, {}
         until = time.monotonic() + _SORTING_SECONDS
         for name in await self._unsorted(fair) if fair else ():
-            await self._tried(rules[name].type, partial(self._sort_some, rules, name, done, until))
+            await self._tried(rules[name].type, partial(self._sort_some, rules, name, done, until, since))
         full = await without_turns(self._connection.fetch, self._statements, rules, fair)
         full.update(rules[name].type for name in came if name in fair and gates_behind_turns(rules[name]))
         for name, names in self._by_type(rules, fair).items():
-            room = (limit if self.sorting.isdisjoint(names) else 1) - self._come[name]
+            room = self.most(names, limit) - self._come[name]
             if room > 0 and name not in full and (pausing or waits_at_gates(rules[names[0]])):
                 await self._tried(name, partial(self._let_come_of, name, names, room, done))
         return done
@@ -196,7 +198,7 @@ class FairTurns:
         at_once: list[UUID] = []
 
         async def of_type(name: str, names: Sequence[str]) -> None:
-            heads = await self._turns_of(name).heads(names, most if self.sorting.isdisjoint(names) else 1)
+            heads = await self._turns_of(name).heads(names, self.most(names, most))
             at_once.extend(head.place[2] for head in heads if head.at_once)
             if later := [head.place[2] for head in heads if not head.at_once]:
                 await self._let_come(later)
@@ -205,6 +207,18 @@ class FairTurns:
             if not waits_at_gates(rules[names[0]]):
                 await self._tried(name, partial(of_type, name, names))
         return at_once
+
+    def most(self, names: Iterable[str], limit: int) -> int:
+        """How many jobs of one type a claim may take: none while all are sorted first, and one where that takes long.
+
+        Arguments:
+            names: Under which the type's jobs are stored.
+            limit: Where all are sorted.
+        """
+        began = [self.sorting[name] for name in names if name in self.sorting]
+        if not began:
+            return limit
+        return 0 if time.monotonic() - min(began) < _SORTING_FIRST_SECONDS else 1
 
     def gone(self, ids: Collection[UUID]) -> None:
         """These were claimed, of those whose turn it was."""
@@ -278,11 +292,13 @@ class FairTurns:
         known = [floors.get(lane, (None, None)) for lane in zip(names, priorities, strict=True)]
         return names, priorities, [at for at, _ in known], [job_id for _, job_id in known]
 
-    async def _sort_some(self, rules: Mapping[str, GateRules], name: str, done: Sorted, until: float) -> None:
-        """Sort a portion at least; a type that isn't done with by then is added to `sorting`."""
+    async def _sort_some(
+        self, rules: Mapping[str, GateRules], name: str, done: Sorted, until: float, since: Mapping[str, float]
+    ) -> None:
+        """Sort a portion at least; a type that isn't done with by then is added to `sorting`, since when it was or now."""
         while await self._sort(rules[name], name, done):
             if time.monotonic() >= until:
-                self.sorting.add(name)
+                self.sorting[name] = since.get(name, time.monotonic())
                 break
 
     async def _sort(self, rules: GateRules, name: str, done: Sorted) -> bool:

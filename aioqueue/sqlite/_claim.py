@@ -17,7 +17,7 @@ from aioqueue.sqlite._errors import concerns_a_row
 from aioqueue.sqlite._gates_claim import BeforeGates, Prepared, claim_at_gates
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._rows import Unreadable, dump
-from aioqueue.store_rules._quotas import one_of_each
+from aioqueue.store_rules._quotas import narrowed
 from aioqueue.store_rules._turns import Turns, urgency_of
 from aioqueue.vocabulary._notification import Notification
 
@@ -41,8 +41,10 @@ between which others write.
 
 
 _SORTING_SECONDS = 0.2
-"""For which jobs are sorted into fair lanes first. Where that isn't the end of it, each claim takes one job of such a type
-meanwhile: slots aren't empty for seconds, and few of them are gone when it's seen who else waits.
+"""For which a claim sorts jobs into fair lanes before it takes jobs of other types. The next one goes on with it."""
+_SORTING_FIRST_SECONDS = 5.0
+"""For which no job of types with turns is taken before all are sorted. Then each claim takes one of each: slots aren't empty
+for longer, and few of them are gone when it's seen who else waits.
 """
 
 _AT_GATES_SECONDS = 60.0
@@ -66,6 +68,7 @@ class Claims:
         self._turns = Turns()
         self._idle = True
         self._at_gates_until = 0.0
+        self._sorting_since: float | None = None
         self._noted: tuple[Sequence[str], Mapping[str, GateRules] | None] = ((), None)
 
     async def claim(
@@ -115,6 +118,8 @@ class Claims:
                     return ([], math.inf), told
                 if not stuck:
                     self._idle = not (taken.jobs or taken.held)
+                    if self._sorts_first():
+                        return (taken.jobs, math.inf), told
                     return (taken.jobs, _PARKING_SECONDS if taken.held else 0.0), told
         except AtGates:
             self._at_gates_until = time.monotonic() + _AT_GATES_SECONDS
@@ -129,13 +134,19 @@ class Claims:
         """Let come whose time it is, and take jobs, unless some can't be taken at all: then one after the other is."""
         self._news.used = True
         before = self._before.prepare(connection, asked.rules, asked.wanted.limit, some_are_stuck=some_are_stuck)
+        self._sorting_since = (self._sorting_since or time.monotonic()) if before.more else None
         if some_are_stuck or (before.more and asked.sorts_first):
             return _Taken(before=before)
         quotas = asked.quotas
         if before.more:
-            quotas = one_of_each(quotas, [name for name, rules in asked.rules.items() if rules.fair_by is not None])
+            most = 0 if self._sorts_first() else 1
+            quotas = narrowed(quotas, {name: most for name, rules in asked.rules.items() if rules.fair_by is not None})
         wanted = replace(asked.wanted, quotas=quotas_as_json(quotas))
         return _Taken(*claim_at_gates(connection, wanted, asked.rules, quotas), before)
+
+    def _sorts_first(self) -> bool:
+        """Whether jobs are being sorted into lanes, and for so short a time that none of these types are taken meanwhile."""
+        return self._sorting_since is not None and time.monotonic() - self._sorting_since < _SORTING_FIRST_SECONDS
 
     def _finds_nothing(self, connection: sqlite3.Connection, asked: _Asked) -> bool:
         """Whether a claim would neither take nor park anything, nor has anything to do at gates."""
@@ -149,7 +160,7 @@ class _Asked:
     """What a claim asks for, with its quotas, and the rules of those of its types that have gates.
 
     Attributes:
-        sorts_first: Whether nothing is taken before all due jobs of types with turns are sorted.
+        sorts_first: Whether nothing at all is taken before all due jobs of types with turns are sorted.
     """
 
     wanted: Wanted

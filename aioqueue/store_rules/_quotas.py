@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from aioqueue.vocabulary._quota import Quota
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Rooms", "one_of_each"]
+__all__ = ["Rooms", "narrowed"]
 
 
 class Rooms:
@@ -42,10 +42,10 @@ class Rooms:
         return [Quota(types, max(0, left)) for types, left in zip(self._types, self._left, strict=True)]
 
 
-def one_of_each(quotas: Sequence[Quota], types: Collection[str]) -> Sequence[Quota]:
-    """Quotas by which no more than one job of each of these types is taken."""
-    if not types:
+def narrowed(quotas: Sequence[Quota], most: Mapping[str, int]) -> Sequence[Quota]:
+    """Quotas by which no more than so many jobs of each of these types are taken."""
+    if not most:
         return quotas
-    narrow = [replace(quota, jobs=min(1, quota.jobs)) if quota.types & set(types) else quota for quota in quotas]
+    narrow = [replace(quota, jobs=min([quota.jobs, *(most[name] for name in quota.types if name in most)])) for quota in quotas]
     known = {name for quota in quotas for name in quota.types}
-    return [*narrow, *(Quota(frozenset([name]), 1) for name in types if name not in known)]
+    return [*narrow, *(Quota(frozenset([name]), jobs) for name, jobs in most.items() if name not in known)]
