@@ -33,7 +33,8 @@ _PLACES = """SELECT p.job_id FROM @schema@.gate_place p
 _STATUS = f"""WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 SELECT l.places, l.per, ARRAY({_PLACES} LIMIT {_NAMED}),
        (SELECT count(*) FROM ({_PLACES} LIMIT {MOST_COUNTED_JOBS}) AS running)::integer,
-       (SELECT count(*) FROM (SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate = given.gate AND j.open_blockers <= 0
+       (SELECT count(*) FROM (SELECT FROM @schema@.job j
+                              WHERE j.state <= 0 AND j.gate COLLATE "C" = given.gate AND j.open_blockers <= 0
                               LIMIT {MOST_COUNTED_JOBS}) AS waiting)::integer,
        CASE WHEN rate.at + token.each > clock.now THEN {moment("rate.at + token.each")} END
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given(gate, name, place) CROSS JOIN clock
@@ -69,7 +70,8 @@ _KEPT = f"""WITH kept AS MATERIALIZED (
 SELECT kept.sequence, coalesce(
            (SELECT a.id FROM @schema@.archive a WHERE a.chain_id = kept.chain_id AND a.state + 0 = 6
             ORDER BY a.position DESC LIMIT 1), kept.chain_id),
-       (SELECT count(*) FROM (SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate = '{SEQUENCE}=' || kept.sequence
+       (SELECT count(*) FROM (SELECT FROM @schema@.job j
+                              WHERE j.state <= 0 AND j.gate COLLATE "C" = '{SEQUENCE}=' || kept.sequence
                               AND j.open_blockers <= 0 LIMIT {MOST_COUNTED_JOBS}) AS waiting)::integer
 FROM kept ORDER BY kept.sequence"""
 _RESUME = """WITH kept AS MATERIALIZED (

@@ -76,12 +76,12 @@ RETURNING j.type, j.priority, {moment("j.run_at")}, j.id"""
 # What somebody has locked keeps nobody else from a turn.
 _FULL = """SELECT given.type FROM unnest($1::text[], $2::text[]) AS given(type, gate) CROSS JOIN LATERAL (
     SELECT j.id FROM @schema@.job j
-    WHERE j.state = 0 AND j.gate COLLATE "C" = given.gate AND j.type = given.type AND j.open_blockers <= 0
+    WHERE j.state <= 0 AND j.gate COLLATE "C" = given.gate AND j.type = given.type AND j.open_blockers <= 0
     LIMIT 1 FOR UPDATE OF j SKIP LOCKED) AS held"""
 
 FAIR_DUE = f"""EXISTS (SELECT FROM unnest(@types@::text[]) AS given(type) WHERE {type_is_free("given.type")} AND (
-        EXISTS (SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" = '{FAIR}' || given.type)
-        OR EXISTS (SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" > '{FAIR}' || given.type || '='
+        EXISTS (SELECT FROM @schema@.job j WHERE j.state <= 0 AND j.gate COLLATE "C" = '{FAIR}' || given.type)
+        OR EXISTS (SELECT FROM @schema@.job j WHERE j.state <= 0 AND j.gate COLLATE "C" > '{FAIR}' || given.type || '='
                    AND j.gate COLLATE "C" < '{FAIR}' || given.type || '>')))"""
 """An expression: whether something waits for its turn, of types whose parameter stands for `@types@`."""
 

@@ -56,7 +56,7 @@ _MARK = f"""WITH RECURSIVE held(name, gate) AS (
     SELECT name, name || '=' FROM unnest($1::text[]) AS name
     UNION ALL
     SELECT held.name, (SELECT j.gate FROM @schema@.job j
-                       WHERE j.state = 0 AND j.gate COLLATE "C" > held.gate AND j.gate COLLATE "C" < held.name || '>'
+                       WHERE j.state <= 0 AND j.gate COLLATE "C" > held.gate AND j.gate COLLATE "C" < held.name || '>'
                        ORDER BY j.gate COLLATE "C" LIMIT 1)
     FROM held WHERE held.gate IS NOT NULL
 )
@@ -76,10 +76,10 @@ _RUNNING = """SELECT given.name, (SELECT count(*) FROM (
 FROM unnest($1::text[]) AS given(name)"""
 _WAITING = """SELECT given.name, (SELECT count(*) FROM (
     SELECT FROM (
-        SELECT j.open_blockers FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" = given.name
+        SELECT j.open_blockers FROM @schema@.job j WHERE j.state <= 0 AND j.gate COLLATE "C" = given.name
         UNION ALL
         SELECT j.open_blockers FROM @schema@.job j
-        WHERE j.state = 0 AND j.gate COLLATE "C" > given.name || '=' AND j.gate COLLATE "C" < given.name || '>') AS j
+        WHERE j.state <= 0 AND j.gate COLLATE "C" > given.name || '=' AND j.gate COLLATE "C" < given.name || '>') AS j
     WHERE j.open_blockers <= 0 LIMIT $2::integer) AS found)::integer
 FROM unnest($1::text[]) AS given(name)"""
 

@@ -61,30 +61,30 @@ SELECT id, gate, freed FROM mark UNION ALL SELECT NULL, gate, {_MOST_COME} FROM 
 # Where nobody waits, nobody comes; but a rate's next start isn't waited for any more.
 _HELD_AT = f"""SELECT given.gate FROM unnest($1::text[]) AS given(gate)
 WHERE starts_with(given.gate, '{RATE}')
-   OR EXISTS (SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" = given.gate)"""
+   OR EXISTS (SELECT FROM @schema@.job j WHERE j.state <= 0 AND j.gate COLLATE "C" = given.gate)"""
 
 # What was put off while it was held waits for its time at no gate. Rows are compared so that no other index serves than that of
 # gates: along that of types all that are held would be gone through for each gate.
 _LET_COME = f"""WITH RECURSIVE kind(gate, jobs, type) AS (
-    SELECT given.gate, given.jobs, (SELECT j.type FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" = given.gate
+    SELECT given.gate, given.jobs, (SELECT j.type FROM @schema@.job j WHERE j.state <= 0 AND j.gate COLLATE "C" = given.gate
                                     ORDER BY j.type LIMIT 1)
     FROM unnest($1::text[], $2::integer[]) AS given(gate, jobs)
     UNION ALL
     SELECT kind.gate, kind.jobs, (SELECT j.type FROM @schema@.job j
-                                  WHERE j.state = 0 AND j.gate COLLATE "C" = kind.gate AND j.type > kind.type
+                                  WHERE j.state <= 0 AND j.gate COLLATE "C" = kind.gate AND j.type > kind.type
                                   ORDER BY j.type LIMIT 1)
     FROM kind WHERE kind.type IS NOT NULL
 ), first AS MATERIALIZED (
     SELECT head.id FROM kind CROSS JOIN LATERAL (
         SELECT j.id FROM @schema@.job j
-        WHERE j.state = 0 AND j.gate IS NOT NULL AND j.open_blockers <= 0 AND j.run_at <= now()
+        WHERE j.state <= 0 AND j.gate IS NOT NULL AND j.open_blockers <= 0 AND j.run_at <= now()
           AND (j.gate COLLATE "C", j.type) >= (kind.gate, kind.type) AND (j.gate COLLATE "C", j.type) <= (kind.gate, kind.type)
         ORDER BY j.gate COLLATE "C", j.type, j.priority, j.run_at, j.id LIMIT kind.jobs FOR UPDATE OF j SKIP LOCKED) AS head
     WHERE kind.type IS NOT NULL
 ), later AS MATERIALIZED (
     SELECT last.id FROM kind CROSS JOIN unnest(ARRAY[1, 2, 3, 4]::smallint[]) AS level(priority) CROSS JOIN LATERAL (
         SELECT j.id FROM @schema@.job j
-        WHERE j.state = 0 AND j.gate COLLATE "C" = kind.gate AND j.type = kind.type AND j.priority = level.priority
+        WHERE j.state <= 0 AND j.gate COLLATE "C" = kind.gate AND j.type = kind.type AND j.priority = level.priority
           AND j.open_blockers <= 0 AND j.run_at > now()
         ORDER BY j.run_at DESC, j.id DESC LIMIT {_MOST_LATER} FOR UPDATE OF j SKIP LOCKED) AS last
     WHERE kind.type IS NOT NULL
@@ -104,11 +104,11 @@ RETURNING j.type, j.priority, {moment("j.run_at")}, j.id, j.gate"""
 _LEAVE_MARKS = """INSERT INTO @schema@.gate_mark (gate, freed) SELECT given.gate, given.freed
 FROM unnest($1::text[], $2::integer[]) AS given(gate, freed)"""
 _MARK_AGAIN = f"""{_LEAVE_MARKS}
-WHERE EXISTS (SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate = given.gate)"""
+WHERE EXISTS (SELECT FROM @schema@.job j WHERE j.state <= 0 AND j.gate COLLATE "C" = given.gate OFFSET 0)"""
 _WAKE = f"""UPDATE @schema@.gate_rate r SET wake_at = (
     SELECT CASE WHEN rate.places IS NULL THEN clock.now ELSE since.base + rate.each * (1 + given.tokens) END
     {EACH_AND_BASE.format(given="unnest($1::text[], $2::bigint[]) AS given(gate, tokens)")}
-    WHERE given.gate = r.gate AND EXISTS (SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate = given.gate))
+    WHERE given.gate = r.gate AND EXISTS (SELECT FROM @schema@.job j WHERE j.state <= 0 AND j.gate COLLATE "C" = given.gate))
 WHERE r.gate = ANY($1::text[])"""
 
 

@@ -39,10 +39,10 @@ _PAST_PAUSES = f"{HELD_BY_PAUSE[:-1]};"
 
 # One gate after the other, past those of pauses at once. Those that left marks are seen to by claims, unless none are made.
 _HELD = f"""WITH RECURSIVE held(gate, place) AS (
-    SELECT (SELECT j.gate FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" > $1::text
+    SELECT (SELECT j.gate FROM @schema@.job j WHERE j.state <= 0 AND j.gate COLLATE "C" > $1::text
             ORDER BY j.gate COLLATE "C" LIMIT 1), 1
     UNION ALL
-    SELECT (SELECT j.gate FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" >
+    SELECT (SELECT j.gate FROM @schema@.job j WHERE j.state <= 0 AND j.gate COLLATE "C" >
                 CASE WHEN starts_with(held.gate, '{HELD_BY_PAUSE}') THEN '{_PAST_PAUSES}' ELSE held.gate END COLLATE "C"
             ORDER BY j.gate COLLATE "C" LIMIT 1), held.place + 1
     FROM held WHERE held.gate IS NOT NULL AND held.place < {MOST_GATES}

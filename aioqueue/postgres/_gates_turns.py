@@ -33,9 +33,9 @@ _MOST_HEADS = 1_000
 # Of one type, from one lane to the next behind the cursor. The lane of those without a value comes before the others.
 _NEXT = f"""coalesce(
     CASE WHEN {{after}} COLLATE "C" < '{FAIR}' || $1::text THEN (
-        SELECT j.gate FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" = '{FAIR}' || $1::text LIMIT 1) END,
+        SELECT j.gate FROM @schema@.job j WHERE j.state <= 0 AND j.gate COLLATE "C" = '{FAIR}' || $1::text LIMIT 1) END,
     (SELECT j.gate FROM @schema@.job j
-     WHERE j.state = 0 AND j.gate COLLATE "C" > greatest({{after}} COLLATE "C", '{FAIR}' || $1::text || '=')
+     WHERE j.state <= 0 AND j.gate COLLATE "C" > greatest({{after}} COLLATE "C", '{FAIR}' || $1::text || '=')
        AND j.gate COLLATE "C" < '{FAIR}' || $1::text || '>'
      ORDER BY j.gate COLLATE "C" LIMIT 1))"""
 _LANES = f"""WITH RECURSIVE turn(gate) AS (
@@ -54,7 +54,7 @@ CROSS JOIN LATERAL (
     SELECT first.*, row_number() OVER (ORDER BY first.priority, first.run_at, first.id) AS nth
     FROM unnest($1::text[]) AS name(type) CROSS JOIN LATERAL (
         SELECT j.priority, j.run_at, j.id, j.run_at <= now() AND j.gates IS NULL AS at_once FROM @schema@.job j
-        WHERE j.state = 0 AND j.gate IS NOT NULL AND j.open_blockers <= 0
+        WHERE j.state <= 0 AND j.gate IS NOT NULL AND j.open_blockers <= 0
           AND (j.gate COLLATE "C", j.type) <= (given.gate, name.type)
           AND (j.gate COLLATE "C", j.type, j.priority, j.run_at, j.id)
               > (given.gate, name.type, coalesce(given.floor_priority, 0::smallint),

@@ -66,7 +66,7 @@ SELECT given.target, given.value, least($3::integer, CASE given.target
             CROSS JOIN LATERAL (SELECT t.type, p.priority) AS lane CROSS JOIN LATERAL ({_OF_LANE}) AS due
             WHERE t.type IS NOT NULL LIMIT $3::integer) AS due)
       + (SELECT count(*) FROM (
-            SELECT FROM @schema@.job j WHERE j.state = 0 AND {_PARKED} AND {_DUE} LIMIT $3::integer) AS parked)
+            SELECT FROM @schema@.job j WHERE j.state <= 0 AND {_PARKED} AND {_DUE} LIMIT $3::integer) AS parked)
     WHEN '{PauseTarget.TYPE}' THEN (
         SELECT count(*) FROM (
             SELECT FROM generate_series(1, 4) AS p(priority)

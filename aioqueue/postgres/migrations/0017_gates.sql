@@ -8,12 +8,13 @@
 ALTER TABLE @schema@.job ADD COLUMN IF NOT EXISTS gates text[];     -- where it waits or runs; empty for one that has only a sequence
 
 -- Who is held where, by type: of each type the first one is let come, since others may be served by nobody. Lanes that take turns
--- are walked through in this order.
+-- are walked through in this order. Statements about gates say `state <= 0`, too, so that no other index of what isn't ready serves
+-- them: where nothing was held when statistics were taken, they would go along that of types through all that is held.
 DO @body@
 DECLARE
     found regclass := to_regclass(format('%I.job_gate', @schema_text@));
     job text := format('%I.job', @schema_text@);
-    entries text := '(gate COLLATE "C", type, priority, run_at, id) WHERE state = 0 AND gate IS NOT NULL';
+    entries text := '(gate COLLATE "C", type, priority, run_at, id) WHERE state <= 0 AND gate IS NOT NULL';
 BEGIN
     IF found IS NULL AND pg_relation_size(job::regclass) <= 1073741824 THEN
         EXECUTE format('CREATE INDEX job_gate ON %s %s', job, entries);
