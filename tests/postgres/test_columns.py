@@ -25,6 +25,7 @@ LIVE_ONLY = {
     "marked": "how it's settled, and it is settled",
     "until_started": "its key isn't archived",
     "cancel_reason": "its chain has ended",
+    "gates": "its next claim says where it waits",
 }
 ARCHIVED_ANEW = {"state": "how it ended"}
 RETRIED_ANEW = {

@@ -344,7 +344,7 @@ async def test_looking_for_jobs_without_a_lease_keeps_clear_of_what_living_lease
         try:
             for name, arguments in (
                 ("take_expired", [10, [], None]),
-                ("next_due", [["other"], [1], [], True, None]),
+                ("next_due", [["other"], [1], [], True, None, [], [], 0]),
             ):
                 plan = await explain(connection, STATEMENTS[name], arguments)
                 assert plan.buffers < 200, plan.text

@@ -169,7 +169,7 @@ async def test_windows_and_replacing(connection: asyncpg.Connection[Any]) -> Non
     bounded(await explain(connection, STATEMENTS["windows_keep"], windows), buffers=2_500, rows=200)
     jobs = [job(max_delay=1.0) for _ in live]
     empty: list[None] = [None] * 100
-    arguments = [live, *job_columns(jobs), empty, [1.0] * 100, [False] * 100, [0] * 100, "somebody"]
+    arguments = [live, *job_columns(jobs), empty, [1.0] * 100, [False] * 100, [0] * 100, "somebody", [False] * 100]
     # One of them waits for that many.
     bounded(await explain(connection, STATEMENTS["replace"], arguments), buffers=15 * MANY, rows=MANY + 10)
     bounded(await explain(connection, STATEMENTS["over_windows"], [1_000]), buffers=5_000, rows=1_000)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aioqueue.postgres import PostgresStore
+    from aioqueue.vocabulary._job import ClaimedJob
 
 pytestmark = pytest.mark.anyio
 
@@ -121,12 +122,15 @@ async def test_many_types_come_in_order_whatever_is_fetched_of_each(postgres_url
         jobs += [job(types[number % 30], priority=1 + number % 4) for number in range(1_000)]
         await store.insert(jobs)
         lease_id = await store.open_lease("w", 600)
-        wanted = [each.id for each in sorted(jobs, key=lambda each: (each.priority, each.id))]
-        while wanted:
-            taken = [each.id for each in await store.claim(lease_id, types, 60)]
-            assert taken == wanted[: len(taken)]
-            assert len(taken) == min(60, len(wanted))
-            del wanted[:60]
+        taken: list[ClaimedJob] = []
+        while len(taken) < len(jobs):
+            some = await store.claim(lease_id, types, 60)
+            assert len(some) == min(60, len(jobs) - len(taken))
+            taken += some
+        assert [each.priority for each in taken] == sorted(each.priority for each in jobs)
+        for name in types:  # types take turns
+            own = sorted((each for each in jobs if each.type == name), key=lambda each: (each.priority, each.id))
+            assert [each.id for each in taken if each.type == name] == [each.id for each in own]
 
 
 async def test_what_is_committed_late_isnt_overlooked(postgres_url: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from aioqueue.errors import StoreContended
 from aioqueue.postgres import _tend
+from aioqueue.postgres._tend_look import MOST_CHAINS
 from aioqueue.vocabulary._job import Ending, JobState, SettlementKind
 from tests.postgres.stores import connected, job, opened
 from tests.postgres.test_blockers_races import after, failed, started, tend_all
@@ -83,7 +84,7 @@ async def test_a_job_that_refuses_to_expire_is_passed_over(postgres_url: str, ca
 
 async def test_many_ends_that_cant_be_told_hold_up_no_others(postgres_url: str) -> None:
     async with opened(postgres_url) as store:
-        blockers = [job("a") for _ in range(_tend._MOST_CHAINS + 10)]
+        blockers = [job("a") for _ in range(MOST_CHAINS + 10)]
         collect = after(job("collect"), *[each.id for each in blockers])
         first = job("first")
         await store.insert([*blockers, collect, first])

@@ -262,9 +262,9 @@ async def test_a_worker_names_its_own_leases_whenever_it_looks_for_lost_jobs(
     named: dict[str, list[Collection[int]]] = {"next_due": [], "take_expired": []}
 
     def noted(verb: str, works: Callable[..., Any]) -> Callable[..., Any]:
-        async def call(*arguments: Any, own: Collection[int] = ()) -> Any:
+        async def call(*arguments: Any, own: Collection[int] = (), **others: Any) -> Any:
             named[verb].append(own)
-            return await works(*arguments, own=own)
+            return await works(*arguments, own=own, **others)
 
         return call
 

@@ -11,7 +11,7 @@ from aioqueue import Client, Fixed, Registry, Retry, current_attempt
 from aioqueue.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from aioqueue.abc import Due
     from aioqueue.vocabulary._job import ClaimedJob
@@ -115,8 +115,8 @@ async def test_once_looks_again_when_something_has_ended_while_it_asked_what_is_
 
     handle = await client.enqueue(second_time())
 
-    async def late(types: Sequence[str], *, own: Collection[int] = ()) -> Due:
-        due = await next_due(types, own=own)
+    async def late(types: Sequence[str], **others: Any) -> Due:
+        due = await next_due(types, **others)
         if not asked.is_set():
             asked.set()
             while not (await handle.snapshot()).errors:
