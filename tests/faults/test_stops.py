@@ -30,9 +30,9 @@ async def test_a_worker_that_is_asked_to_stop_finishes_what_it_runs(scene: Scene
     gate = scene.gate()
     async with scene.client() as client:
         running = await client.enqueue_many([app.until_exists(str(gate)) for _ in range(2)])
-        waiting = await client.enqueue_many([app.nap(0) for _ in range(20)])
         worker = scene.worker(concurrency="2", grace="600s")
         await scene.started(2)
+        waiting = await client.enqueue_many([app.nap(0) for _ in range(20)])
         worker.terminate()
         await worker.wait_for(r": stopping")
         await until(lambda: lease_renewed_after_a_while(scene), "a lease's time", within=60)

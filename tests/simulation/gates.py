@@ -221,7 +221,8 @@ class GateChecker:
     def _may_run(self, truth: Truth) -> bool:
         now = self._book.now()
         waits = truth.ended is None and truth.holder is None and truth.due <= now and truth.locked_until <= now
-        if not waits or self._pauses.keeps(truth.new):
+        # What waits for other chains is the business of other promises: it's told of their ends when somebody has time.
+        if not waits or truth.new.blockers or self._pauses.keeps(truth.new):
             return False
         for gate, limit in self._gates(truth):
             if limit.kind is LimitKind.PLACES and self._running_at(gate) >= limit.places:

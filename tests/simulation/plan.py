@@ -57,7 +57,9 @@ Kind = Literal[
 like that may continue; one that waits for others; one that nobody runs, which is ended from outside; one that
 others enqueue; one with phases; and those with limits, rates and turns."""
 
-CHAIN_KINDS: tuple[Kind, ...] = ("link", "link_in_thread", "short_link", "gated_link")
+PLAIN_CHAIN_KINDS: tuple[Kind, ...] = ("link", "link_in_thread", "short_link")
+"""Those that may continue, and wait at no gates."""
+CHAIN_KINDS: tuple[Kind, ...] = (*PLAIN_CHAIN_KINDS, "gated_link")
 """Those that may continue."""
 
 Refusal = Literal["", "outcome", "next", "all"]

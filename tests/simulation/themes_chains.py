@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue import Fixed, Retry
 from tests.simulation.drawing import LEASE, draw_events, draw_job, failing_over, plain
-from tests.simulation.plan import CHAIN_KINDS, Answer, Blow, Deed, Kind, Link, Plan, PlannedJob, Step, Wait
+from tests.simulation.plan import PLAIN_CHAIN_KINDS, Answer, Blow, Deed, Kind, Link, Plan, PlannedJob, Step, Wait
 
 if TYPE_CHECKING:
     import random
@@ -29,7 +29,7 @@ def chains(chance: random.Random, plan: Plan) -> Plan:
         )
 
     def chain() -> PlannedJob:
-        kinds = [chance.choice(CHAIN_KINDS)] if chance.random() < 0.5 else CHAIN_KINDS
+        kinds = [chance.choice(PLAIN_CHAIN_KINDS)] if chance.random() < 0.5 else PLAIN_CHAIN_KINDS
         links = tuple(
             Link(chance.choice(kinds), steps(), chance.choice([None, None, None, chance.uniform(0, 3)]))
             for _ in range(chance.randint(0, 6))
