@@ -58,7 +58,7 @@ def _leases_alone(database: Database, own: Collection[int], now: datetime) -> li
     return [lease.expires_at for lease_id, lease in database.leases.items() if lease_id not in own]
 
 
-def _all_pending(database: Database, names: frozenset[str]) -> list[datetime]:
+def _all_pending(database: Database, names: frozenset[str], _: object) -> list[datetime]:
     rows = [row for row in database.rows.values() if row.state == StoredState.PENDING and row.new.type in names]
     return [row.run_at for row in rows]
 
