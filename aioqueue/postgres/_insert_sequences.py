@@ -45,13 +45,12 @@ UPDATE @schema@.job j SET gates = '{}' WHERE j.id = ANY(ARRAY(SELECT id FROM giv
 
 # They change their numbers among themselves: those of others that are between them are of transactions at the same time.
 _ORDER = """WITH own AS MATERIALIZED (
-    SELECT m.chain_id, m.number, row_number() OVER (ORDER BY given.place) AS wanted,
-           row_number() OVER (ORDER BY m.number) AS is_now
+    SELECT array_agg(m.chain_id ORDER BY given.place) AS chains, array_agg(m.number ORDER BY m.number) AS numbers
     FROM unnest($1::uuid[]) WITH ORDINALITY AS given(id, place)
     CROSS JOIN LATERAL (SELECT m.chain_id, m.number FROM @schema@.gate_member m WHERE m.chain_id = given.id OFFSET 0) AS m
 )
-UPDATE @schema@.gate_member m SET number = other.number FROM own JOIN own AS other ON other.is_now = own.wanted
-WHERE m.chain_id = ANY($1::uuid[]) AND m.chain_id = own.chain_id AND other.number <> own.number"""
+UPDATE @schema@.gate_member m SET number = own.numbers[array_position(own.chains, m.chain_id)] FROM own
+WHERE m.chain_id = ANY($1::uuid[]) AND m.number <> own.numbers[array_position(own.chains, m.chain_id)]"""
 
 
 def sequence_statements(schema: Schema) -> dict[str, str]:
