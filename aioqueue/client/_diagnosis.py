@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aioqueue.client._diagnosis_gates import judge_limits, judge_sequences
+from aioqueue.client._diagnosis_gates import gates_of_fields, judge_fields, judge_limits, judge_sequences
 from aioqueue.client._diagnosis_planned import MOST_SCHEDULES, all_schedules, judge_pauses, judge_schedules
 from aioqueue.store_rules._diagnosis import run_checks
 from aioqueue.vocabulary._abilities import SupportsDiagnosis, SupportsGates, SupportsPauses, SupportsSchedules
@@ -123,7 +123,10 @@ async def _pauses(store: SupportsPauses) -> list[Finding]:
 
 
 async def _limits(store: SupportsGates, registry: Registry | None) -> list[Finding]:
-    return judge_limits(await store.list_limits(), registry)
+    findings = judge_limits(await store.list_limits(), registry)
+    if registry is not None and (gates := gates_of_fields(registry)):
+        findings += judge_fields(gates, await store.gate_statuses([each.gate for each in gates]))
+    return findings
 
 
 async def _sequences(store: SupportsGates) -> list[Finding]:

@@ -1,20 +1,23 @@
-"""What is wrong at gates: limits that let nobody in, shared ones that nobody has put, and sequences that a failed job keeps."""
+"""What is wrong at gates: limits that let nobody in, shared ones that nobody has put, jobs without the field that tells them
+apart, and sequences that a failed job keeps.
+"""
 
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aioqueue.vocabulary._finding import Finding, Verdict
-from aioqueue.vocabulary._gates import LimitKind
+from aioqueue.vocabulary._gates import FAIR, JOB_LIMIT, RATE, SEQUENCE, LimitKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from aioqueue.definitions._registry import Registry
-    from aioqueue.vocabulary._gates import KeptSequence, StoredLimit
+    from aioqueue.vocabulary._gates import By, GateStatus, KeptSequence, StoredLimit
 
-__all__ = ["judge_limits", "judge_sequences"]
+__all__ = ["FieldGate", "gates_of_fields", "judge_fields", "judge_limits", "judge_sequences"]
 
 _MOST_NAMED = 10
 _COUNTED_JOBS = 10_000
@@ -61,6 +64,64 @@ def _never_put(names: set[str], registry: Registry) -> list[Finding]:
         )
         for name, types in sorted(sharing.items())[:_MOST_NAMED]
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldGate:
+    """The gate of those jobs of a type that lack the field of the metadata by which they are told apart.
+
+    Attributes:
+        gate: Its text.
+        type: The job type's name.
+        option: Of the type, which names the field.
+        field: The field's name.
+    """
+
+    gate: str
+    type: str
+    option: str
+    field: str
+
+
+def gates_of_fields(registry: Registry) -> list[FieldGate]:
+    """Where jobs come that lack such a field, of those types that go by one."""
+    names = {"limit=": JOB_LIMIT, "rate=": RATE, "sequence_by=": f"{SEQUENCE}=", "fairness_by=": FAIR}
+    by_type: dict[str, dict[str, By]] = {}
+    for job_type in registry.types.values():
+        if job_type.gate_rules is not None:
+            by_type[job_type.name] = job_type.gate_rules.told_apart_by
+    return [
+        FieldGate(names[option] + name, name, option, by.name)
+        for name, told_apart in sorted(by_type.items())
+        for option, by in told_apart.items()
+        if by.metadata
+    ]
+
+
+def judge_fields(gates: Sequence[FieldGate], statuses: Sequence[GateStatus]) -> list[Finding]:
+    """At which gates jobs run or wait together, since they lack the field that would tell them apart.
+
+    Arguments:
+        gates: As of `gates_of_fields`.
+        statuses: As they are now, in the same order.
+    """
+    there = [(gate, status.count + status.waiting) for gate, status in zip(gates, statuses, strict=True)]
+    return [
+        Finding(
+            "limits",
+            Verdict.WARNING,
+            f"{gate.option}{gate.field!r} of {gate.type} is a field of the metadata, and {_lacking(number)}: at {gate.gate} "
+            "they count as one",
+            "Give it at the call, metadata={...}, or by a middleware of the client; or name a parameter of the function.",
+        )
+        for gate, number in there
+        if number
+    ][:_MOST_NAMED]
+
+
+def _lacking(number: int) -> str:
+    more = " or more" if number >= _COUNTED_JOBS else ""
+    return f"{number:,}{more} {'job that runs or waits has' if number == 1 else 'jobs that run or wait have'} none"
 
 
 def judge_sequences(kept: Sequence[KeptSequence]) -> list[Finding]:

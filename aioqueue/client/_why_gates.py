@@ -100,9 +100,10 @@ def _sequence(job: Job, gate: GateStatus) -> Reason:
     name = gate.gate.removeprefix(f"{SEQUENCE}=")
     if gate.running:
         running = gate.running[0]
+        without = ", that of all without a value of sequence_by" if name == job.type else ""
         return Reason(
             ReasonCode.IN_SEQUENCE,
-            f"it's the turn of job {running} in sequence {name}, which runs{_others(gate)}",
+            f"it's the turn of job {running} in sequence {name}{without}, which runs{_others(gate)}",
             f"To see how far that one is: `aioqueue jobs show {running}`.",
         )
     if gate.blocked_by is not None:
@@ -132,7 +133,7 @@ def _sequence(job: Job, gate: GateStatus) -> Reason:
 def _fair(gate: GateStatus) -> Reason:
     name = name_of(gate.gate).removeprefix(FAIR)
     value = gate.gate.partition("=")[2]
-    its = f", of which its own is {value}" if value else ", of which it has none"
+    its = f", of which its own is {value}" if value else ", of which it has none: it takes turns with all that have none"
     return Reason(
         ReasonCode.WAITS_FOR_TURN,
         f"it waits for its turn among the values of fairness_by of {name}{its}{_others(gate)}: whenever workers have free "

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from aioqueue.definitions._gates import InSequence, Limit, Rate, check_by
+from aioqueue.definitions._gates import OF_METADATA, InSequence, Limit, Rate, check_by
 from aioqueue.definitions._names import check_shared_limit
 from aioqueue.errors import ArgumentsError, ConfigurationError, NotSupported
 from aioqueue.vocabulary._abilities import SupportsGates
@@ -120,7 +121,8 @@ def rules_of(name: str, options: GateOptions, parameters: Collection[str]) -> Ga
     Arguments:
         name: The type's.
         options: Its own.
-        parameters: The names of the function's. Any other name that's given is a field's of the metadata.
+        parameters: The names of the function's. Any other name that's given is a field's of the metadata, and so is one
+            behind `metadata.`, whatever the parameters are called.
 
     Raises:
         ConfigurationError: A name is nearly a parameter's. All jobs would wait at one gate, that of those without a value.
@@ -129,10 +131,12 @@ def rules_of(name: str, options: GateOptions, parameters: Collection[str]) -> Ga
     def by(given: str | None) -> By | None:
         if given is None or given in parameters:
             return None if given is None else By(given)
+        if given.startswith(OF_METADATA):
+            return By(given.removeprefix(OF_METADATA), metadata=True)
         if meant := _nearly(given, parameters):
             raise ConfigurationError(
                 f"{name}: {given!r} is no parameter of the function, which has {meant!r}: is that the one that tells its jobs "
-                "apart? A field of the metadata needs a name that's less alike"
+                f"apart? If a field of the metadata is meant, say {OF_METADATA + given!r}"
             )
         return By(given, metadata=True)
 
@@ -154,13 +158,29 @@ def rules_of(name: str, options: GateOptions, parameters: Collection[str]) -> Ga
 
 
 def _nearly(given: str, parameters: Collection[str]) -> str | None:
-    """The parameter that may be meant: its name differs in a letter, or in the case and underscores."""
+    """The parameter that may be meant: its name differs in a letter, in the case and underscores, or has words more or less."""
     wanted = _letters(given)
-    return next((each for each in parameters if _letters(each) == wanted or _a_letter_apart(wanted, _letters(each))), None)
+
+    def alike(parameter: str) -> bool:
+        letters = _letters(parameter)
+        return letters == wanted or _a_letter_apart(wanted, letters) or _begins_the_other(_words(given), _words(parameter))
+
+    return next((each for each in parameters if alike(each)), None)
 
 
 def _letters(name: str) -> str:
     return name.replace("_", "").casefold()
+
+
+def _words(name: str) -> list[str]:
+    """`tenant_id` and `tenantId` have two."""
+    return [each for each in re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).casefold().split("_") if each]
+
+
+def _begins_the_other(one: list[str], other: list[str]) -> bool:
+    """Whether one has all words of the other, and more behind them: `tenant` and `tenant_id`."""
+    shorter, longer = sorted((one, other), key=len)
+    return bool(shorter) and longer[: len(shorter)] == shorter
 
 
 def _a_letter_apart(one: str, other: str) -> bool:
@@ -196,8 +216,8 @@ def refuse_unordered_values(rules: GateRules, arguments: Mapping[str, object]) -
     Raises:
         ArgumentsError: There is one.
     """
-    for option, by in _named(rules).items():
-        if by is not None and not by.metadata and _has_set(arguments.get(by.name)):
+    for option, by in rules.told_apart_by.items():
+        if not by.metadata and _has_set(arguments.get(by.name)):
             raise ArgumentsError(
                 f"{rules.type}: {by.name!r} has a set in it, which has no order, and {option} of the type tells its jobs apart "
                 "by it: take a sorted list",
@@ -213,15 +233,6 @@ def _has_set(value: object) -> bool:
     return isinstance(value, (set, frozenset))
 
 
-def _named(rules: GateRules) -> dict[str, By | None]:
-    return {
-        "limit=": rules.limit_by,
-        "rate=": rules.rate_by,
-        "sequence_by=": rules.sequence_by,
-        "fairness_by=": rules.fair_by,
-    }
-
-
 def refuse_waiting_values(rules: GateRules, placed: Sequence[Placed]) -> None:
     """Refuse outputs of other calls where they would say at which gate the job waits: it has to be known before.
 
@@ -229,8 +240,8 @@ def refuse_waiting_values(rules: GateRules, placed: Sequence[Placed]) -> None:
         ArgumentsError: There is one.
     """
     waiting = {str(path[0]) for _, path in placed}
-    for option, by in _named(rules).items():
-        if by is not None and not by.metadata and by.name in waiting:
+    for option, by in rules.told_apart_by.items():
+        if not by.metadata and by.name in waiting:
             raise ArgumentsError(
                 f"{rules.type}: {by.name!r} has an output in it, which isn't there before the job runs, and {option} of the "
                 "type tells its jobs apart by it: pass the value itself, or enqueue the job when it's known, in the job whose "

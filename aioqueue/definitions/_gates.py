@@ -13,9 +13,12 @@ from aioqueue.vocabulary._time import seconds
 if TYPE_CHECKING:
     from datetime import timedelta
 
-__all__ = ["InSequence", "Limit", "OnFailure", "Rate", "check_by", "check_places", "check_rate"]
+__all__ = ["OF_METADATA", "InSequence", "Limit", "OnFailure", "Rate", "check_by", "check_places", "check_rate"]
 
 OnFailure = Literal["continue", "block"]
+
+OF_METADATA = "metadata."
+"""Before the name of a field of the metadata, where it mustn't be taken for a parameter's."""
 
 _MOST_PLACES = 2**31 - 1
 _SHORTEST_INTERVAL_SECONDS = 1e-6
@@ -33,6 +36,7 @@ class Limit:
         places: How many; 0 for none.
         by: The name of an argument, or else of a field of the metadata, whose values are limited each by itself. By default all
             jobs of the type are limited together. `1`, `"1"`, null and an argument that wasn't passed are different values.
+            `"metadata.tenant_id"` is a field of the metadata, whatever the parameters are called.
 
     Raises:
         ConfigurationError: A value is out of its range.
@@ -165,7 +169,7 @@ def check_by(by: object, option: str) -> str | None:
     """
     if by is None:
         return None
-    if not isinstance(by, str) or not 0 < len(by) <= LONGEST_NAME_CHARACTERS or not storable(by):
+    if not isinstance(by, str) or not 0 < len(by.removeprefix(OF_METADATA)) <= LONGEST_NAME_CHARACTERS or not storable(by):
         raise ConfigurationError(
             f"{option} must be the name of one argument, or of a field of the metadata, such as {'tenant_id'!r}, "
             f"not {safe_repr(by)}"

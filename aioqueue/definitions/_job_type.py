@@ -140,6 +140,11 @@ class JobType(Generic[P, R, F]):
         return self._options.gates.own
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of its function's parameters."""
+        return tuple(self._parameters.names)
+
+    @property
     def place(self) -> str:
         """Where its function is defined: module, name, file and line."""
         function: Any = self.fn

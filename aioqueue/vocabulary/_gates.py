@@ -101,6 +101,17 @@ class GateRules:
     block: bool = False
     fair_by: By | None = None
 
+    @property
+    def told_apart_by(self) -> dict[str, By]:
+        """Where the values are that tell its jobs apart, by the option that says so."""
+        given = {
+            "limit=": self.limit_by,
+            "rate=": self.rate_by,
+            "sequence_by=": self.sequence_by,
+            "fairness_by=": self.fair_by,
+        }
+        return {option: by for option, by in given.items() if by is not None}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceMember:

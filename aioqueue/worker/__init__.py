@@ -5,7 +5,7 @@
 | `_worker`, `_run`, `_claimed_types` | the life: start, run, stop; the parts of one run, put together; what it claims |
 | `_loop`, `_until_idle` | fill, look, reap, wait; and when there is nothing left to do |
 | `_type_concurrency` | how many jobs may be claimed of types that say how many may run |
-| `_gates` | at which gates jobs wait, and the limits that code defines |
+| `_gates`, `_gate_fields` | at which gates jobs wait, and the limits that code defines; who lacks what tells them apart |
 | `_wakeup`, `_notifications` | wake the loop; hear what the store tells |
 | `_slots`, `_holdings` | one task per running job; the claims that the worker answers for |
 | `_attempt`, `_threads` | run one attempt, where its handler is a plain function in a thread |

@@ -15,6 +15,7 @@ from aioqueue.runtime._exits import from_a_signal
 from aioqueue.telemetry._tracing import Tracing
 from aioqueue.vocabulary._time import seconds
 from aioqueue.worker._captured import begin_capturing
+from aioqueue.worker._gate_fields import GateFields
 from aioqueue.worker._outcome import Unreadable, raised
 from aioqueue.worker._returned import marked, outcome_of
 from aioqueue.worker._slot_attempt import SlotAttempt
@@ -86,6 +87,7 @@ class Attempts:
         self._completions = completions
         self._stages = stages
         self._tracing = Tracing(on=False) if tracing is None else tracing
+        self._gate_fields = GateFields()
         self._pid = os.getpid()
         self._known: dict[str, tuple[JobType[..., Any, Any], Callable[[Attempt], Awaitable[object]]]] = {}
 
@@ -149,6 +151,8 @@ class Attempts:
             block=self._completions.block,
             stages=self._stages,
         )
+        if job_type.gate_rules is not None:
+            self._gate_fields.look(slot, job_type, job_type.gate_rules)
         if job_type.capture_logs:
             slot.captured = begin_capturing()
         if timeout is not None:

@@ -8,7 +8,8 @@ from uuid import UUID
 import pytest
 
 from aioqueue import Client, Fail, InSequence, KeptSequence, Limit, LimitKind, Rate, Registry, StoredLimit, Verdict, Worker
-from aioqueue.client._diagnosis_gates import judge_limits, judge_sequences
+from aioqueue.client._diagnosis_gates import gates_of_fields, judge_fields, judge_limits, judge_sequences
+from aioqueue.vocabulary._gates import GateKind, GateStatus
 
 FAILED = UUID("00000000-0000-7000-8000-000000000001")
 LIMIT = StoredLimit(
@@ -92,3 +93,41 @@ async def test_the_doctor_looks_at_both(each_url: str) -> None:
         "nobody has put the limit stripe, so that any number of jobs runs of judged.charge, judged.refund",
         f"the failed job {failed.id} keeps the sequence account:42: 1 due job waits behind it",
     }
+
+
+by_field = Registry(prefix="judged.")
+
+
+@by_field.job(
+    limit=Limit(0, by="region"), rate=Rate(5, per=1, by="number"), fairness_by="metadata.user", aliases=("judged.before",)
+)
+async def ship(number: int) -> None: ...
+
+
+@by_field.job(sequence_by="region")
+async def count(number: int) -> None: ...
+
+
+def test_jobs_that_lack_the_field_that_tells_them_apart() -> None:
+    gates = gates_of_fields(by_field)
+    assert [each.gate for each in gates] == ["sequence=judged.count", "job:judged.ship", "fair:judged.ship"]
+    statuses = [GateStatus(gate=each.gate, kind=GateKind.LIMIT) for each in gates]
+    assert judge_fields(gates, statuses) == []
+    first, second = judge_fields(gates, [replace(statuses[0], count=1), statuses[1], replace(statuses[2], waiting=10_000)])
+    assert (first.check, first.verdict) == ("limits", Verdict.WARNING)
+    assert first.seen == (
+        "sequence_by='region' of judged.count is a field of the metadata, and 1 job that runs or waits has none: at "
+        "sequence=judged.count they count as one"
+    )
+    assert "10,000 or more jobs that run or wait have none" in second.seen
+
+
+@pytest.mark.anyio
+async def test_the_doctor_finds_them(each_url: str) -> None:
+    async with Client(each_url) as client:
+        await client.enqueue_many([ship(1), ship(2).options(metadata={"region": None, "user": 1})])
+        await Worker(client, by_field).run_once()
+        found = [each.seen for each in await client.diagnose(by_field) if "field of the metadata" in each.seen]
+        assert not [each for each in await client.diagnose() if "field of the metadata" in each.seen]
+    (seen,) = found
+    assert seen.startswith("limit='region' of judged.ship is a field of the metadata, and 1 job that runs or waits has none")

@@ -100,7 +100,7 @@ def status(gate: str, **given: object) -> GateStatus:
             'its turn among the values of fairness_by of resize, of which its own is "acme" (5 wait there)',
             "Start more workers",
         ),
-        (status("fair:resize"), ReasonCode.WAITS_FOR_TURN, "of which it has none", ""),
+        (status("fair:resize"), ReasonCode.WAITS_FOR_TURN, "it takes turns with all that have none", ""),
     ],
 )
 def test_what_a_job_at_a_gate_waits_for(gate: GateStatus, code: ReasonCode, text: str, advice: str) -> None:

@@ -65,6 +65,7 @@ UNFIT_VALUES: list[tuple[Callable[[], object], str]] = [
     (lambda: Limit(1, by=""), "by must be the name of one argument"),
     (lambda: Limit(1, by=("a",)), "by must be the name"),
     (lambda: Limit(1, by="a\0"), "by must be the name"),
+    (lambda: Limit(1, by="metadata."), "by must be the name"),
     (lambda: Limit(1, by="\ud800"), "by must be the name"),
     (lambda: Rate(-1, per=1), "starts must be a whole number"),
     (lambda: Rate(1, per=0), "per must be positive"),
@@ -153,17 +154,29 @@ def test_what_names_no_parameter_is_a_field_of_the_metadata() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["tenantid", "tenantId", "tennant_id", "tenant_ids", "tenant_di", "tenant_ix", "acount", "item"]
-)
+A_LETTER_APART = ["tenantid", "tenantId", "tennant_id", "tenant_ids", "tenant_di", "tenant_ix", "acount", "item"]
+WORDS_APART = ["tenant", "Tenant", "tenant_id_hash", "tenantIdHash", "account_id", "accountId"]
+
+
+@pytest.mark.parametrize("name", [*A_LETTER_APART, *WORDS_APART])
 @pytest.mark.parametrize("option", ["limit", "rate", "sequence_by", "fairness_by"])
 def test_a_name_that_is_nearly_a_parameters_is_refused(option: str, name: str) -> None:
     given = {"limit": Limit(1, by=name), "rate": Rate(1, per=1, by=name)}.get(option, name)
-    with pytest.raises(ConfigurationError, match=f"^site.work: '{name}' is no parameter.*(tenant_id|account|items)'.*metadata"):
+    with pytest.raises(
+        ConfigurationError, match=f"^site.work: '{name}' is no parameter.*(tenant_id|account|items)'.*'metadata.{name}'"
+    ):
         defined(**{option: given})
 
 
-@pytest.mark.parametrize("name", ["tenant", "id", "account_id", "region", "ten_ant_name"])
+@pytest.mark.parametrize("name", ["tenant", "tenant_id", "tennant_id", "x", "metadata.x"])
+def test_a_field_of_the_metadata_can_be_said(name: str) -> None:
+    given = f"metadata.{name}"
+    rules = defined(limit=Limit(1, by=given), rate=Rate(1, per=1, by=given), sequence_by=given, fairness_by=given).gate_rules
+    assert rules is not None
+    assert rules.told_apart_by == dict.fromkeys(("limit=", "rate=", "sequence_by=", "fairness_by="), By(name, metadata=True))
+
+
+@pytest.mark.parametrize("name", ["id", "region", "ten_ant_name", "my_tenant_id", "_"])
 def test_names_that_are_fields_of_the_metadata(name: str) -> None:
     rules = defined(fairness_by=name).gate_rules
     assert rules is not None
@@ -252,14 +265,14 @@ def test_the_type_puts_its_calls_in_sequences() -> None:
 
 
 def test_the_metadata_may_say_the_sequence() -> None:
-    made = defined(sequence_by="tenant")
+    made = defined(sequence_by="metadata.tenant")
     call = made(1).options(metadata={"tenant": "acme"})
     assert call.to_new_job().sequence == SequenceMember(name='site.work="acme"')
     assert made(1).to_new_job().sequence == SequenceMember(name="site.work")
 
 
 def test_the_metadata_of_the_step_before_counts_too() -> None:
-    made = defined(sequence_by="tenant")
+    made = defined(sequence_by="metadata.tenant")
     finished = NewJob(id=new_id(), type="site.before", tags=("a",))
     step = step_after(made(1), finished, b'{"tenant":"acme"}', None)
     assert step.sequence == SequenceMember(name='site.work="acme"')
@@ -303,7 +316,7 @@ def test_what_is_not_known_yet_says_no_gate(options: dict[str, Any]) -> None:
 
 
 def test_outputs_beside_metadata_of_the_same_name() -> None:
-    made, waited_for = defined(limit=Limit(1, by="tenant"), sequence_by="number"), defined()(1)
+    made, waited_for = defined(limit=Limit(1, by="region"), sequence_by="number"), defined()(1)
     made(1, waited_for.output).mark_used()
 
 
