@@ -106,7 +106,7 @@ class Network:
         now, at, server = self.scheduler.now, self.scheduler.call_at, self._server
 
         def tell(result: T | AioqueueError) -> None:
-            if isinstance(result, StoreUnavailable):
+            if isinstance(result, StoreUnavailable | LeaseLost):
                 process.erred_at = self.scheduler.now
             answer(result)
 

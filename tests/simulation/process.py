@@ -45,7 +45,8 @@ class Process(Host):
         leaving: Whether it was sent a signal to stop.
         stopped_at: When its workers were asked to stop.
         disturbed_at: When something last kept it from renewing its leases.
-        erred_at: When a request of it last failed for want of the database.
+        erred_at: When a request of it last failed for want of the database, or of its lease: nothing is recovered then for
+            a while, as others may have lost theirs, too, and renew or open one.
         active_at: When it last had something to do with a job.
         renew_every: Seconds between the renewals of its workers' leases.
         held_up: How often it was frozen or blocked.

@@ -163,6 +163,7 @@ class SimulatedSession(MemoryLeaseSession):
         self._watched.checker.told(self._process, gone)
         if renewal.valid:
             self._watched.checker.requests.told(self._process, asked)
-        if renewal.valid:
             self._watched.checker.lease_told(lease_id, self._process, asked_at)
+        else:
+            self._process.erred_at = self._network.scheduler.now
         return renewal
