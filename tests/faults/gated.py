@@ -6,10 +6,13 @@ from pathlib import Path
 
 import anyio
 
-from aioqueue import Call, Fail, InSequence, Limit, Rate, done
+from aioqueue import Call, Fail, Fixed, InSequence, Limit, Rate, Retry, done
 from tests.faults.app import SOON, Told, registry, told, write
 
-__all__ = ["BURST", "LIMIT", "SETTINGS", "STARTS", "alone", "few", "in_turn", "mixed", "rated", "registry", "strictly"]
+__all__ = [
+    *("BURST", "LIMIT", "SETTINGS", "STARTS"),
+    *("alone", "few", "in_turn", "mixed", "rated", "registry", "strictly", "strictly_waiting"),
+]
 
 SETTINGS = {"lease": "1500ms", "renew_every": "500ms", "poll_interval": "30s"}
 """Of workers that are soon found to be dead, and that wait for being told."""
@@ -54,6 +57,16 @@ async def strictly(line: str, number: int, step: int) -> Call[Told]:
     await anyio.sleep(0)
     end = told()
     return strictly(line, number, step + 1) if step < 2 else done(end)
+
+
+@registry.job(sequence_by=InSequence("line", strict=True), retry=Retry(max_attempts=50, backoff=Fixed(0.7)))
+async def strictly_waiting(line: str, number: int, step: int, waits_in: int, path: str) -> Call[Told]:
+    """The same, in two steps, one of which runs until a file exists. Each waits for a moment until it's tried again."""
+    write("start", f"{line} {number} {step}")
+    while step == waits_in and not Path(path).exists():
+        await anyio.sleep(0.005)
+    end = told()
+    return done(end) if step else strictly_waiting(line, number, 1, waits_in, path)
 
 
 @registry.job(rate=Rate(STARTS, per=1, burst=BURST), retry=SOON)
