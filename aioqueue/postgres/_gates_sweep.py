@@ -1,26 +1,30 @@
 """Upkeep of gates: those held whose place is free, and what is left behind of jobs that are gone.
 
-All gates at which jobs are held are looked at in turn, 200 of them each time, as are all places, members and
-rates, 5,000 each time.
-So whoever waits where no mark was left waits for no longer than a look for each 200 gates with held jobs: 5 s each with one
+All gates at which jobs are held are looked at in turn without a lock, 5,000 of them each time, as are all places, members and
+rates. Those that seem to have room are locked then, and looked at again.
+So whoever waits where no mark was left waits for no longer than a look for each 5,000 gates with held jobs: 5 s each with one
 worker that tends, less with more of them. Stale places take nobody's: claims count those whose jobs run.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from aioqueue.errors import StoreError
+from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._connections_halving import in_halves
 from aioqueue.postgres._connections_source import HOLD_BRIEFLY
+from aioqueue.postgres._errors import breaks_connection, cuts_short
 from aioqueue.postgres._gates_lock import MOST_GATES, lock_gates
 from aioqueue.postgres._gates_look import GateLooks
 from aioqueue.postgres._gates_promote import let_come, promote_statements
 from aioqueue.postgres._gates_refusals import Refusals
+from aioqueue.postgres._gates_room import ALL_GATES, ALL_LANES, room_statements
 from aioqueue.vocabulary._gates import FAIR
 from aioqueue.vocabulary._notification import Notification
-from aioqueue.vocabulary._pauses import HELD_BY_PAUSE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,24 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["GateSweep", "Swept", "sweep_statements"]
 
 _SWEPT_ROWS = 5_000
-"""Places, or members, that one look goes through."""
+"""Gates, places, or members, that one look goes through."""
 _MOST_COME = 200
 _NIL = UUID(int=0)
-_PAST_PAUSES = f"{HELD_BY_PAUSE[:-1]};"
-"""What comes after the gates of all pauses: `;` after `:`."""
-
-# One gate after the other, past those of pauses at once. Those that left marks are seen to by claims, unless none are made.
-_HELD = f"""WITH RECURSIVE held(gate, place) AS (
-    SELECT (SELECT j.gate FROM @schema@.job j WHERE j.state <= 0 AND j.gate COLLATE "C" > $1::text
-            ORDER BY j.gate COLLATE "C" LIMIT 1), 1
-    UNION ALL
-    SELECT (SELECT j.gate FROM @schema@.job j WHERE j.state <= 0 AND j.gate COLLATE "C" >
-                CASE WHEN starts_with(held.gate, '{HELD_BY_PAUSE}') THEN '{_PAST_PAUSES}' ELSE held.gate END COLLATE "C"
-            ORDER BY j.gate COLLATE "C" LIMIT 1), held.place + 1
-    FROM held WHERE held.gate IS NOT NULL AND held.place < {MOST_GATES}
-)
-SELECT ARRAY(SELECT held.gate FROM held WHERE held.gate IS NOT NULL AND NOT starts_with(held.gate, '{HELD_BY_PAUSE}')),
-       (SELECT held.gate FROM held WHERE held.place = {MOST_GATES})"""
 _PLACES = f"""WITH place AS MATERIALIZED (
     SELECT p.gate, p.number, p.job_id FROM @schema@.gate_place p
     WHERE (p.gate, p.number) > ($1::text, $2::bigint) ORDER BY p.gate, p.number LIMIT {_SWEPT_ROWS}
@@ -89,7 +78,6 @@ INSERT INTO @schema@.gate_mark (gate) SELECT DISTINCT 'sequence=' || sequence FR
 def sweep_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
     templates = {
-        "gates_held": _HELD,
         "gates_places": _PLACES,
         "gates_members": _MEMBERS,
         "gates_rates": _RATES,
@@ -97,7 +85,11 @@ def sweep_statements(schema: Schema) -> dict[str, str]:
         "gates_drop_places": _DROP_PLACES,
         "gates_drop_members": _DROP_MEMBERS,
     }
-    return {**{name: schema.render(template) for name, template in templates.items()}, **promote_statements(schema)}
+    return {
+        **{name: schema.render(template) for name, template in templates.items()},
+        **room_statements(schema),
+        **promote_statements(schema),
+    }
 
 
 @dataclass(slots=True)
@@ -105,19 +97,25 @@ class Swept:
     """What one look has found.
 
     Attributes:
-        gates: At which jobs are held.
+        gates: At which jobs are held, and that seem to have room.
+        lanes: In which jobs are held.
+        more: Whether other gates have room, too.
+        trouble: What has gone wrong with some of the looks.
         places: Stale ones, by gate and number.
         members: Chains that are members, and gone.
         rates: Of which nothing has to be remembered any more.
     """
 
     gates: Sequence[str] = ()
+    lanes: Sequence[str] = ()
+    more: bool = False
+    trouble: list[StoreError] = field(default_factory=list["StoreError"])
     places: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     members: list[UUID] = field(default_factory=list[UUID])
     rates: list[str] = field(default_factory=list[str])
 
     def __bool__(self) -> bool:
-        return bool(self.gates or self.is_over)
+        return bool(self.gates or self.lanes or self.is_over)
 
     @property
     def is_over(self) -> bool:
@@ -138,29 +136,62 @@ class GateSweep:
         self._reader = reader
         self._statements = sweep_statements(schema)
         self._origin = origin
-        self._gate = ""
+        self._gate, self._end = ALL_GATES
+        self._most = _SWEPT_ROWS
+        self._lane, self._last_lane = ALL_LANES
         self._place: tuple[str, int] = ("", 0)
         self._member = _NIL
         self._rate = ""
+        self._walks = Throttle()
         self._looks = GateLooks()
         self._refusals = Refusals()
 
     async def look(self) -> Swept:
-        """Look through the next ones."""
-        ((gates, last),) = await self._reader.read(self._statements["gates_held"], self._gate)
-        self._gate = last or ""
-        places = await self._reader.read(self._statements["gates_places"], *self._place)
-        self._place = (places[-1][0], places[-1][1]) if len(places) == _SWEPT_ROWS else ("", 0)
-        members = await self._reader.read(self._statements["gates_members"], self._member)
-        self._member = members[-1][0] if len(members) == _SWEPT_ROWS else _NIL
-        rates = await self._reader.read(self._statements["gates_rates"], self._rate)
-        self._rate = rates[-1][0] if len(rates) == _SWEPT_ROWS else ""
-        return Swept(
-            gates,
-            [(row[0], row[1]) for row in places if row[2]],
-            [row[0] for row in members if row[1]],
-            [row[0] for row in rates if row[1]],
-        )
+        """Look through the next ones. What goes wrong with one kind of look keeps no other from it."""
+        swept = Swept()
+        for look in (
+            self._look_at_gates,
+            self._look_at_lanes,
+            self._look_at_places,
+            self._look_at_members,
+            self._look_at_rates,
+        ):
+            try:
+                await look(swept)
+            except StoreError as error:
+                if breaks_connection(error) or cuts_short(error):
+                    raise
+                swept.trouble.append(error)
+        return swept
+
+    async def _look_at_gates(self, swept: Swept) -> None:
+        if self._walks.pause > 0:
+            return
+        began, most = time.monotonic(), self._most
+        self._most = max(1, most // 2)  # unless it succeeds
+        ((swept.gates, last),) = await self._reader.read(self._statements["gates_with_room"], self._gate, self._end, most)
+        self._gate, self._most = last or ALL_GATES[0], min(2 * most, _SWEPT_ROWS)
+        self._walks.done(began, time.monotonic())
+        swept.more = len(swept.gates) == MOST_GATES
+
+    async def _look_at_lanes(self, swept: Swept) -> None:
+        ((swept.lanes, last),) = await self._reader.read(self._statements["lanes_held"], self._lane, self._last_lane)
+        self._lane = last or ALL_LANES[0]
+
+    async def _look_at_places(self, swept: Swept) -> None:
+        rows = await self._reader.read(self._statements["gates_places"], *self._place)
+        self._place = (rows[-1][0], rows[-1][1]) if len(rows) == _SWEPT_ROWS else ("", 0)
+        swept.places = [(row[0], row[1]) for row in rows if row[2]]
+
+    async def _look_at_members(self, swept: Swept) -> None:
+        rows = await self._reader.read(self._statements["gates_members"], self._member)
+        self._member = rows[-1][0] if len(rows) == _SWEPT_ROWS else _NIL
+        swept.members = [row[0] for row in rows if row[1]]
+
+    async def _look_at_rates(self, swept: Swept) -> None:
+        rows = await self._reader.read(self._statements["gates_rates"], self._rate)
+        self._rate = rows[-1][0] if len(rows) == _SWEPT_ROWS else ""
+        swept.rates = [row[0] for row in rows if row[1]]
 
     async def let_come(self, connection: Connection, gates: Sequence[str]) -> tuple[int, Notification]:
         """Let come whom these gates have room for, within the connection's open transaction; not at gates that are locked.

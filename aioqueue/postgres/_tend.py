@@ -161,7 +161,7 @@ class Tender:
     async def tend(self, limit: int) -> tuple[Tended, Notification]:
         """Do one portion, as `aioqueue.abc.Store.tend` says; returns what listeners are to be told, too."""
         look = await self._look()
-        if not look.anything or limit < 1:
+        if not (look.anything or look.trouble) or limit < 1:
             return Tended(), Notification()
         done = _Done()
         works: list[_Work] = []
@@ -179,10 +179,13 @@ class Tender:
         if look.swept.is_over:
             works.append(lambda connection, _: self._gates.drop(connection, look.swept))
         if look.swept.gates:
-            works.append(lambda connection, own: self._let_come(connection, look.swept.gates, own))
+            works.append(lambda connection, own: self._let_come(connection, look.swept.gates, own, more=look.swept.more))
+        if look.swept.lanes:
+            works.append(lambda connection, own: self._let_come(connection, look.swept.lanes, own))
         if look.unneeded or look.forgotten:
             works.append(lambda connection, _: self._forget(connection, look))
-        trouble = [error for work in works if (error := await self._in_transaction(work, done)) is not None]
+        trouble = [*look.trouble]
+        trouble += [error for work in works if (error := await self._in_transaction(work, done)) is not None]
         if trouble and not (
             done.told.told or done.expired or done.resumed or done.notes
         ):  # otherwise it's told when nothing else is left to do
@@ -201,9 +204,22 @@ class Tender:
         return tended, merged([*done.notes, note])
 
     async def _look(self) -> Look:
+        """Look what there is to do. What goes wrong with one look keeps no other work from being done."""
+        look = Look()
+        for each in (self._look_at_chains, self._look_at_keys, self._look_at_gates):
+            try:
+                await each(look)
+            except StoreError as error:
+                if breaks_connection(error) or cuts_short(error):
+                    raise
+                look.trouble.append(error)
+        return look
+
+    async def _look_at_chains(self, look: Look) -> None:
         if self._looks.pause > 0:
-            ((untold, late, over, asked),) = await self._pool.fetch(self._statements["tend_look_briefly"])
-            return Look(untold, late, over, asked)
+            (row,) = await self._pool.fetch(self._statements["tend_look_briefly"])
+            look.untold, look.late, look.over, look.asked = row
+            return
         began = time.monotonic()
         arguments = *self._edge, self._job, self._end, _SWEPT_ROWS
         (row,) = await self._pool.fetch(self._statements["tend_look"], *arguments)
@@ -213,11 +229,15 @@ class Tender:
             self._edge = (row["last_edge_chain"], row["last_edge_job"]) if swept else (_NIL, _NIL)
         self._job = row["last_job"] if row["job_edges"] == _SWEPT_ROWS else _NIL
         self._end = row["last_end"] if row["ends"] == _SWEPT_ROWS else _NIL
-        names = ("untold", "late", "over", "asked", "lost", "unneeded", "forgotten")
-        look = Look(*(row[name] for name in names))
+        look.untold, look.late, look.over, look.asked = row["untold"], row["late"], row["over"], row["asked"]
+        look.lost, look.unneeded, look.forgotten = row["lost"], row["unneeded"], row["forgotten"]
+
+    async def _look_at_keys(self, look: Look) -> None:
         look.free = await self._free_keys.look()
+
+    async def _look_at_gates(self, look: Look) -> None:
         look.swept = await self._gates.look()
-        return look
+        look.trouble += look.swept.trouble
 
     async def _in_transaction(self, work: _Work, done: _Done) -> StoreError | None:
         """Do one kind of work, and add to what is done once it's committed; returns what has gone wrong with it alone."""
@@ -317,15 +337,18 @@ class Tender:
         done.resumed, done.more, note = await unpark(
             connection, self._statements, keys, limit, origin=self._origin, passed_over=self._skipped(), refused=refused
         )
-        done.notes.append(note)
+        if note.types:
+            done.notes.append(note)
         if done.more:
             self._free_keys.again()
         for job_id, why in refused.items():
             self._pass_over(job_id, why)
 
-    async def _let_come(self, connection: Connection, gates: Sequence[str], done: _Done) -> None:
+    async def _let_come(self, connection: Connection, gates: Sequence[str], done: _Done, *, more: bool = False) -> None:
         done.resumed, note = await self._gates.let_come(connection, gates)
-        done.notes.append(note)
+        if note.types:
+            done.notes.append(note)
+        done.more = more and done.resumed > 0
 
     async def _forget(self, connection: Connection, look: Look) -> None:
         if look.unneeded:

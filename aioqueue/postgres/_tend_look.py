@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
+    from aioqueue.errors import StoreError
+
 __all__ = ["LOOK", "LOOK_BRIEFLY", "MOST_CHAINS", "NEVER_STARTED", "Look"]
 
 MOST_CHAINS = 200
@@ -74,17 +76,19 @@ class Look:
         forgotten: Chains for whose ends nobody waits any more.
         free: Keys that aren't paused and of which jobs are parked.
         swept: What there is to do at gates.
+        trouble: What has gone wrong with some of the looks, which keeps no other work from being done.
     """
 
-    untold: bool
-    late: bool
-    over: Sequence[str]
-    asked: bool
+    untold: bool = False
+    late: bool = False
+    over: Sequence[str] = ()
+    asked: bool = False
     lost: Sequence[UUID] = ()
     unneeded: Sequence[UUID] = ()
     forgotten: Sequence[UUID] = ()
     free: Sequence[str] = ()
     swept: Swept = field(default_factory=Swept)
+    trouble: list[StoreError] = field(default_factory=list["StoreError"])
 
     @property
     def anything(self) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aioqueue.errors import StoreError
 from aioqueue.postgres._gates_lock import MOST_GATES
+from aioqueue.postgres._gates_sweep import GateSweep
 from aioqueue.vocabulary._gates import SequenceMember
+from aioqueue.vocabulary._identifiers import new_id
 from tests.postgres.stores import connected, job, opened
 
 if TYPE_CHECKING:
@@ -30,14 +34,47 @@ async def held(connection: asyncpg.Connection[Any]) -> list[str]:
 
 
 async def test_each_look_goes_on_where_the_last_one_ended(postgres_url: str) -> None:
-    """Nobody has left marks, such as where triggers were switched off. Nobody waits longer than one look for each 200 gates."""
+    """No marks were left, as where triggers were switched off. Those with room come, 200 gates at a time, without a wait."""
     async with opened(postgres_url) as store, connected(postgres_url) as connection:
         gates = 2 * MOST_GATES + 1
         await connection.execute("INSERT INTO aioqueue.gate_limit (name, places) VALUES ('job:a', 1)")
         await connection.execute(HELD, gates)
         for left in (gates - MOST_GATES, gates - 2 * MOST_GATES, 0):
-            await store.tend(100)
+            tended = await store.tend(100)
             assert len(await held(connection)) == left
+            assert tended.more == (left > 0)
+
+
+async def test_thousands_of_gates_without_room_are_passed_by_one_look(postgres_url: str) -> None:
+    """Whoever waits behind them waits no longer than a look for each 5,000 gates; for those no lock is taken."""
+    async with opened(postgres_url) as store, connected(postgres_url) as connection:
+        await connection.execute("INSERT INTO aioqueue.gate_limit (name, places) VALUES ('job:a', 0)")
+        await connection.execute(HELD, 6_000)
+        await connection.execute("UPDATE aioqueue.job SET gate = 'open' WHERE gate = 'job:a=1'")
+        assert (await store.tend(100)).resumed == 0
+        assert (await store.tend(100)).resumed == 1
+        assert "open" not in await held(connection)
+
+
+async def test_a_look_that_fails_stops_only_itself(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the other looks at gates, nor what else upkeep does; and it's told where nothing else was to do."""
+
+    async def failing(*_: object) -> None:
+        raise StoreError("it takes too long")
+
+    async with opened(postgres_url) as store, connected(postgres_url) as connection:
+        await store.insert([late := job("late", expires=0.0)])
+        await connection.execute(HELD, 1)
+        await connection.execute(STALE, 1)
+        monkeypatch.setattr(GateSweep, "_look_at_lanes", failing)
+        tended = await store.tend(100)
+        assert (tended.expired, tended.resumed) == (1, 1)
+        assert await connection.fetchval("SELECT count(*) FROM aioqueue.gate_place") == 0
+        await store.insert([replace(late, id=new_id())])
+        monkeypatch.setattr(GateSweep, "look", failing)
+        assert (await store.tend(100)).expired == 1
+        with pytest.raises(StoreError, match="it takes too long"):
+            await store.tend(100)
 
 
 async def test_one_that_refuses_keeps_no_others(postgres_url: str) -> None:

@@ -9,6 +9,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from aioqueue.postgres._gates_room import ALL_GATES, ALL_LANES
 from aioqueue.postgres._options_schema import Schema
 from tests.postgres.backlog import explain
 from tests.postgres.statements import all_statements
@@ -70,7 +71,8 @@ ARGUMENTS: dict[str, list[Any]] = {
     "gates_let_come_heads": [[NOBODY] * 50, FIFTY],
     "gates_mark_again": [FIFTY, [1] * 50],
     "next_due": [["f", "s"], [2, 2], [1], True, None, ["f"], FIFTY, 0],
-    "gates_held": [""],
+    "gates_with_room": [*ALL_GATES, 5_000],
+    "lanes_held": [*ALL_LANES],
     "gates_places": ["", 0],
     "gates_members": ["00000000-0000-0000-0000-000000000000"],
     "fair_lanes": ["f", "fair:f=1", 100],
