@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from aioqueue.errors import ConfigurationError
 
 __all__ = ["Schema"]
 
 _LONGEST_NAME_BYTES = 63
+_NAMES = re.compile("@(?:schema|schema_text|channel|body|cycles_lock|gates_lock)@")
 
 
 def _quote(text: str, mark: str) -> str:
@@ -84,24 +86,22 @@ class Schema:
             template: SQL with `@schema@`, `@schema_text@`, `@channel@`, `@cycles_lock@`, `@gates_lock@`, and `@body@` around a
                 function's body.
         """
-        body = "$aioqueue$"
-        while body in self.name:
-            body = f"{body[:-1]}_$"
-        text = template.replace("@channel@", self.channel).replace("@body@", body)
-        text = text.replace("@cycles_lock@", str(self.cycles_lock)).replace("@gates_lock@", str(self.gates_lock))
-        # The name itself comes last, so that nothing is looked for inside it.
-        return "".join(
-            self.quoted if part == "@schema@" else self.literal if part == "@schema_text@" else part for part in _parts(text)
-        )
+        return _rendered(self, template)
 
 
-def _parts(text: str) -> list[str]:
-    parts: list[str] = []
-    for index, part in enumerate(text.split("@schema@")):
-        if index:
-            parts.append("@schema@")
-        for inner_index, inner in enumerate(part.split("@schema_text@")):
-            if inner_index:
-                parts.append("@schema_text@")
-            parts.append(inner)
-    return parts
+# The stores of a process, and the parts of each, have their statements in common.
+@lru_cache(maxsize=1024)
+def _rendered(schema: Schema, template: str) -> str:
+    body = "$aioqueue$"
+    while body in schema.name:
+        body = f"{body[:-1]}_$"
+    names = {
+        "@schema@": schema.quoted,
+        "@schema_text@": schema.literal,
+        "@channel@": schema.channel,
+        "@body@": body,
+        "@cycles_lock@": str(schema.cycles_lock),
+        "@gates_lock@": str(schema.gates_lock),
+    }
+    # All at once, so that nothing is looked for inside the name itself.
+    return _NAMES.sub(lambda found: names[found[0]], template)

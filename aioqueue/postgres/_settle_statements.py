@@ -6,6 +6,7 @@ later statements see to the rest.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -116,8 +117,9 @@ UNION ALL SELECT id, type, delay FROM returned
 @went_on@@asks@@leases@UNION ALL SELECT NULL, NULL, NULL FROM told WHERE done IS NOT NULL"""
 
 
+@lru_cache(maxsize=16)
 def outcome_statements(schema: Schema) -> dict[str, str]:
-    """All statements of this module, by name.
+    """All statements of this module, by name: the same object each time, so that nothing may be added to it.
 
     `settle` and `settle_orphaned` are the fast ones. Each of the others has `_slowly` in its name, and one parameter more, the
     last, which says what yields to a request to end: `settle_held_slowly` is for
