@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
     from aioqueue import Client
 
-pytest_plugins = ["tests.bytecode", "tests.one_store_each", "tests.postgres_databases", "tests.sqlite_leftovers"]
+pytest_plugins = [
+    "tests.asyncpg_types",
+    "tests.bytecode",
+    "tests.one_store_each",
+    "tests.postgres_databases",
+    "tests.sqlite_leftovers",
+]
 
 
 def pytest_collection_finish() -> None:
