@@ -151,7 +151,7 @@ async def all_kinds_at_once(scene: Scene, *, workers: int, jobs: int, steps: int
 
 
 async def test_all_kinds_of_gates_at_once(scene: Scene) -> None:
-    await all_kinds_at_once(scene, workers=2, jobs=60, steps=60, kills=0, seed=1)
+    await all_kinds_at_once(scene, workers=2, jobs=40, steps=50, kills=0, seed=1)
 
 
 @pytest.mark.soak
