@@ -100,6 +100,7 @@ class Claims:
         self._backlog = False
         self._pausing = False
         self._marks = False
+        self._fruitless = False  # whether the last claim has parked jobs, and taken none
 
     @property
     def pause(self) -> float:
@@ -142,10 +143,11 @@ class Claims:
         """Take jobs, once those that may come have been let come."""
         taken: list[ClaimedJob] = []
         marked: set[UUID] = set()
+        closed: set[str] = set()
         repeated = was_parked = False
         full = self.pause == 0 and (not self._backlog or time.monotonic() - self._full.last > _FROM_THE_BEGINNING_SECONDS)
         rounds, parked, began = 0, 0, time.monotonic()
-        while rounds < _MOST_ROUNDS and (names := [name for name in types if rooms.has_room(name)]):
+        while rounds < _MOST_ROUNDS and (names := [name for name in types if rooms.has_room(name) and name not in closed]):
             try:
                 found = await self._round(owners, names, limit - len(taken), marked, rooms, rules, full=full, dry_run=dry_run)
                 taken.extend(found.jobs)
@@ -157,6 +159,10 @@ class Claims:
                     taken.extend(gated.jobs)
                     parked += gated.parked
                     was_parked = was_parked or gated.parked > 0
+                    if (
+                        taken or not self._fruitless
+                    ):  # there may be room again soon, and then each that is parked has to come back
+                        closed |= gated.closed
             except (StoreError, LeaseLost) as error:
                 if taken:
                     break  # what was taken before is worth having; the next call meets the same error
@@ -176,6 +182,7 @@ class Claims:
             else:
                 break
         self._backlog = len(taken) >= limit or parked > 0
+        self._fruitless = was_parked and not taken
         self._turns.serve({job.type for job in taken})
         self._gates.turns.taken(rules, (job.type for job in taken), short=len(taken) < limit)
         taken.sort(key=urgency_of)

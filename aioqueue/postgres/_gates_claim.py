@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from aioqueue.vocabulary._gate_values import sequence_of
 from aioqueue.vocabulary._gates import GateKind, SequenceMember, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from uuid import UUID
 
     from aioqueue.postgres._claim_lanes import Floor, Lane
@@ -59,6 +60,7 @@ class Gated:
         jobs: Those that it has taken.
         marked: The ids of those of them that have waited for chains.
         parked: How many it has parked.
+        closed: The types of which nobody else can go now: all of each wait at one gate, which has no value.
         paused: The lanes in which it met jobs with a paused key, which it has left.
         fronts: How far it has taken or parked all that it saw in each lane.
     """
@@ -66,6 +68,7 @@ class Gated:
     jobs: list[ClaimedJob] = field(default_factory=list["ClaimedJob"])
     marked: set[UUID] = field(default_factory=set["UUID"])
     parked: int = 0
+    closed: set[str] = field(default_factory=set[str])
     paused: set[Lane] = field(default_factory=set["Lane"])
     fronts: dict[Lane, Floor] = field(default_factory=dict["Lane", "Floor"])
 
@@ -153,19 +156,20 @@ class GateClaims:
         """All of it but the pick, within the transaction."""
         done = Gated(paused={each.lane for each in picked if each.paused})
         gates = self._gates(picked, rules)
-        asked = dict.fromkeys(gate for way in gates.values() for gate in way)
-        locked = set(await lock_gates(connection, self._statements, asked, waits=waits)) if asked else set[str]()
-        candidates = [each for each in picked if each.id in gates and locked.issuperset(gates[each.id])]
+        lock: Collection[str] = {gate for way in gates.values() for gate in way}
+        if lock and not waits:
+            free = set(await lock_gates(connection, self._statements, lock, waits=False))
+            gates, lock = {job_id: way for job_id, way in gates.items() if free.issuperset(way)}, ()
+        candidates = [each for each in picked if each.id in gates]
         if not candidates:
             return done
         ways = dict.fromkeys(gate for each in candidates for gate in gates[each.id])
         states: dict[str, GateState] = {}
-        members = {each.id for each in candidates if each.sequence is not None}
+        begun = self._begun(candidates, rules)
         if ways:
-            if begun := self._begun(candidates, rules):
-                await begin_members(connection, self._statements, begun)
-                members |= {job_id for job_id, _, _ in begun}
-            states = await self._looks.look(connection, self._statements, ways)
+            begin = partial(begin_members, connection, self._statements, begun) if begun else None
+            states = await self._looks.look(connection, self._statements, ways, lock=lock, prepare=begin)
+        members = {each.id for each in candidates if each.sequence is not None} | {job_id for job_id, _, _ in begun}
         admission = self._admit(candidates, gates, states, wanted)
         if admission.goes:
             passing = _passing(candidates, gates, set(admission.goes))
@@ -173,6 +177,7 @@ class GateClaims:
         if admission.parked:
             await park(connection, self._statements, admission.parked, members)
             done.parked = len(admission.parked)
+            done.closed = {each.type for each in candidates if "=" not in admission.parked.get(each.id, "=")}
         await self._spend(connection, ways, admission)
         done.fronts = _fronts(picked, {*admission.goes, *admission.parked})
         return done
@@ -189,7 +194,7 @@ class GateClaims:
         for _, each in sorted(order, key=itemgetter(0)):
             if not each.paused:
                 own = gates_of(rules.get(each.type), each.sequence, each.payload, each.metadata)
-                if len(known.union(own)) <= MOST_GATES:
+                if len(known) + sum(gate not in known for gate in own) <= MOST_GATES:
                     known.update(own)
                     gates[each.id] = own
         return gates

@@ -19,20 +19,9 @@ __all__ = ["MOST_GATES", "gate_lock_statements", "lock_gates"]
 MOST_GATES = 200
 """That one transaction locks: the server's table of locks has room for a few thousand in all."""
 
-# In one order, by everybody, and after the rows, none of which is waited for. In the statement that waits for a lock nothing
-# can be counted: its snapshot is older than the wait.
-_LOCK = """SELECT count(CASE WHEN gate.together THEN pg_catalog.pg_advisory_xact_lock_shared(gate.key)::text
-                         ELSE pg_catalog.pg_advisory_xact_lock(gate.key)::text END)
-FROM (
-    SELECT pg_catalog.hashtextextended(part.name, @gates_lock@) AS key, bool_and(part.name <> given.gate) AS together
-    FROM unnest($1::text[]) AS given(gate) CROSS JOIN LATERAL (
-        SELECT given.gate UNION ALL SELECT split_part(given.gate, '=', 1) WHERE strpos(given.gate, '=') > 0) AS part(name)
-    GROUP BY key ORDER BY key OFFSET 0
-) AS gate"""
-_LOCK_UNLOCKED = """SELECT given.gate FROM unnest($1::text[]) AS given(gate)
-WHERE CASE WHEN strpos(given.gate, '=') = 0 THEN true ELSE pg_catalog.pg_try_advisory_xact_lock_shared(
-          pg_catalog.hashtextextended(split_part(given.gate, '=', 1), @gates_lock@)) END
-  AND pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(given.gate, @gates_lock@))"""
+# In the statement that waits for a lock nothing can be counted: its snapshot is older than the wait.
+_LOCK = "SELECT @schema@.lock_gates($1::text[])"
+_LOCK_UNLOCKED = "SELECT @schema@.lock_unlocked_gates($1::text[])"
 
 
 def gate_lock_statements(schema: Schema) -> dict[str, str]:
@@ -57,4 +46,5 @@ async def lock_gates(
     if waits:
         await connection.fetch(statements["gates_lock"], list(gates))
         return gates
-    return {row[0] for row in await connection.fetch(statements["gates_lock_unlocked"], list(gates))}
+    ((locked,),) = await connection.fetch(statements["gates_lock_unlocked"], list(gates))
+    return set(locked)

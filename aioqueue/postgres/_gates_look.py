@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aioqueue.postgres._claim_throttle import Throttle
+from aioqueue.postgres._gates_lock import lock_gates
 from aioqueue.postgres._pauses_parked import key_is_paused, type_is_free
 from aioqueue.store_rules._gates import GateState
 from aioqueue.vocabulary._gates import SEQUENCE, GateKind, kind_of
 from aioqueue.vocabulary._pauses import HELD_BY_PAUSE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Awaitable, Callable, Collection
 
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._options_schema import Schema
@@ -29,19 +30,9 @@ __all__ = ["EACH_AND_BASE", "MAY_RUN", "GateLooks", "look_statements"]
 _FORGET_SECONDS = 1.0
 _MOST_REMEMBERED_GATES = 20_000
 
-# A row for each gate, with the numbers of those that run there.
-_LOOK_PLACES = """SELECT given.gate,
-       (SELECT l.places FROM @schema@.gate_limit l WHERE l.name = split_part(given.gate, '=', 1) AND l.per IS NULL),
-       ARRAY(SELECT place.number FROM (
-           SELECT known.number, known.job_id FROM unnest(given.seen::bigint[]) AS seen(number) CROSS JOIN LATERAL (
-               SELECT p.number, p.job_id FROM @schema@.gate_place p
-               WHERE p.gate = given.gate AND p.number = seen.number OFFSET 0) AS known
-           UNION ALL
-           SELECT later.number, later.job_id FROM (
-               SELECT p.number, p.job_id FROM @schema@.gate_place p
-               WHERE p.gate = given.gate AND p.number > given.high OFFSET 0) AS later
-       ) AS place WHERE (SELECT true FROM @schema@.job j WHERE j.id = place.job_id AND j.state + 0 = 2 LIMIT 1))
-FROM unnest($1::text[], $2::bigint[], $3::text[]) AS given(gate, high, seen)"""
+# Locks the first ones, and then gives a row for each of the others, with the numbers of those that run there.
+_LOOK_PLACES = """SELECT seen.gate, seen.places, seen.numbers
+FROM @schema@.count_places($1::text[], $2::text[], $3::bigint[], $4::text[]) AS seen"""
 
 MAY_RUN = f"""CASE j.state
     WHEN 1 THEN j.run_at <= statement_timestamp() AND {type_is_free("j.type")} AND NOT {key_is_paused("j.key")}
@@ -128,13 +119,26 @@ class GateLooks:
             return True
         return False
 
-    async def look(self, connection: Connection, statements: dict[str, str], gates: Collection[str]) -> dict[str, GateState]:
+    async def look(
+        self,
+        connection: Connection,
+        statements: dict[str, str],
+        gates: Collection[str],
+        *,
+        lock: Collection[str] = (),
+        prepare: Callable[[], Awaitable[None]] | None = None,
+    ) -> dict[str, GateState]:
         """Look at gates.
 
         Arguments:
             connection: In a transaction at READ COMMITTED that has locked them in an earlier statement.
-            statements: Those of this module, and maybe others.
+            statements: Those of this module, of `_gates_lock`, and maybe others.
             gates: Which.
+            lock: Those that aren't locked yet, which is waited for first.
+            prepare: What needs the locks, and is to be done before it's looked whose turn it is in a sequence.
+
+        Raises:
+            StoreContended: Somebody keeps one of those that aren't locked yet.
         """
         kinds: dict[GateKind, list[str]] = {}
         for gate in gates:
@@ -142,28 +146,33 @@ class GateLooks:
         states: dict[str, GateState] = {}
         sequences, limits = kinds.get(GateKind.SEQUENCE, []), kinds.get(GateKind.LIMIT, [])
         if placed := sequences + limits:
-            running = await self._running(connection, statements, placed)
+            running = await self._running(connection, statements, placed, lock)
             for gate in limits:
                 most, count = running[gate]
                 states[gate] = GateState(free=None if most is None else max(0, most - count))
+            if prepare is not None:
+                await prepare()
             if sequences:
                 rows = await connection.fetch(statements["gates_look_sequences"], sequences)
                 heads = {row[0]: row[1] for row in rows}
                 for gate in sequences:
                     states[gate] = GateState(head=None if running[gate][1] else heads[gate], sequence=True)
+        elif lock:
+            await lock_gates(connection, statements, lock)
         if rates := kinds.get(GateKind.RATE):
             for gate, free in await connection.fetch(statements["gates_look_rates"], rates):
                 states[gate] = GateState(free=free)
         return states
 
     async def _running(
-        self, connection: Connection, statements: dict[str, str], gates: list[str]
+        self, connection: Connection, statements: dict[str, str], gates: list[str], lock: Collection[str]
     ) -> dict[str, tuple[int | None, int]]:
         """How many may run at gates, and how many do."""
         full, began = self._begin(connection), time.monotonic()
         seen = [self._seen.setdefault(gate, _Seen()) for gate in gates]
         rows = await connection.fetch(
             statements["gates_look_places"],
+            list(lock),
             gates,
             [each.high for each in seen],
             [f"{{{','.join(map(str, each.numbers))}}}" for each in seen],

@@ -19,7 +19,7 @@ from aioqueue.postgres._gates_look import EACH_AND_BASE, look_statements
 from aioqueue.postgres._gates_refusals import Refusals, concerns_all
 from aioqueue.postgres._notifications import due_note, notify_statements
 from aioqueue.postgres._rows import moment
-from aioqueue.vocabulary._gates import RATE, GateKind, kind_of
+from aioqueue.vocabulary._gates import GateKind, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,10 +58,9 @@ _TAKE_MARKS = f"""WITH mark AS (
     SELECT r.gate FROM @schema@.gate_rate r WHERE {_DUE_RATE} AND r.gate <> ALL($2::text[]) ORDER BY r.wake_at LIMIT $3::integer
 )
 SELECT id, gate, freed FROM mark UNION ALL SELECT NULL, gate, {_MOST_COME} FROM rate"""
-# Where nobody waits, nobody comes; but a rate's next start isn't waited for any more.
-_HELD_AT = f"""SELECT given.gate FROM unnest($1::text[]) AS given(gate)
-WHERE starts_with(given.gate, '{RATE}')
-   OR EXISTS (SELECT FROM @schema@.job j WHERE j.state <= 0 AND j.gate COLLATE "C" = given.gate)"""
+# Where nobody waits, nobody comes.
+_CLEAR_MARKS = """SELECT cleared.last, cleared.others, cleared.waiting
+FROM @schema@.clear_gate_marks($1::bigint, $2::text[], $3::integer) AS cleared"""
 
 # What was put off while it was held waits for its time at no gate. Rows are compared so that no other index serves than that of
 # gates: along that of types all that are held would be gone through for each gate.
@@ -117,7 +116,7 @@ def promote_statements(schema: Schema) -> dict[str, str]:
     templates = {
         "gates_waiting": _WAITING,
         "gates_take_marks": _TAKE_MARKS,
-        "gates_held_at": _HELD_AT,
+        "gates_clear_marks": _CLEAR_MARKS,
         "gates_let_come": _LET_COME,
         "gates_let_come_heads": _LET_COME_HEADS,
         "gates_leave_marks": _LEAVE_MARKS,
@@ -148,18 +147,28 @@ class Come:
 
 
 async def let_come(
-    connection: Connection, statements: dict[str, str], looks: GateLooks, freed: Mapping[str, int], *, origin: str | None
+    connection: Connection,
+    statements: dict[str, str],
+    looks: GateLooks,
+    freed: Mapping[str, int],
+    *,
+    origin: str | None,
+    lock: bool = False,
 ) -> Come:
     """Look at gates, and let come whom they have room for, within the connection's open transaction.
 
     Arguments:
-        connection: In a transaction that has locked them in an earlier statement.
+        connection: In a transaction, which has locked them in an earlier statement unless `lock` is given.
         statements: Those of this module, and maybe others.
         looks: Remembers who was there.
         freed: At which gates, and for how many places at most.
         origin: Who tells other processes; None if nobody is to be told.
+        lock: Whether to lock them first.
+
+    Raises:
+        StoreContended: With `lock`: somebody keeps one of them.
     """
-    states = await looks.look(connection, statements, freed)
+    states = await looks.look(connection, statements, freed, lock=freed if lock else ())
     counts: dict[str, int] = {}
     heads: dict[Any, str] = {}
     again: dict[str, int] = {}
@@ -219,6 +228,7 @@ class Promotions:
         self._expected = False
         self._full = Throttle()
         self._most = _MOST_MARKS
+        self._nobody = False  # waited at the gates that were looked at last
 
     @property
     def floor(self) -> int:
@@ -243,9 +253,18 @@ class Promotions:
         left = self.refusals.names
         if ALL_GATES in left:
             return Come({})
-        ((waiting,),) = await self._connection.fetch(self._statements["gates_waiting"], floor, left)
+        if self._nobody:
+            ((last, others, waiting),) = await self._connection.fetch(
+                self._statements["gates_clear_marks"], floor, left, _MOST_MARKS
+            )
+            self._nobody = not waiting
+        else:
+            last, others = None, False
+            ((waiting,),) = await self._connection.fetch(self._statements["gates_waiting"], floor, left)
         if full:
             self._full.done(began, time.monotonic())
+        if last is not None and not waiting:
+            self._floor = last
         while waiting:
             gates: list[str] = []
             try:
@@ -264,8 +283,9 @@ class Promotions:
                 return Come({}, more=bool(gates))
             self._most = min(2 * self._most, _MOST_MARKS)
             self.refusals.forget([ALL_GATES, *gates])
+            self._nobody = come.jobs == 0
             return come
-        return Come({})
+        return Come({}, more=others)
 
     async def _portion(self, floor: int, passed_over: Sequence[str], gates: list[str], *, waits: bool) -> Come:
         """Take marks, and let come whom they're for. The names of their gates are put in `gates`."""
@@ -280,13 +300,15 @@ class Promotions:
                     last, marks = max(last, number), marks + 1
                     marked.add(gate)
             gates[:] = freed
-            locked = await lock_gates(connection, self._statements, freed, waits=waits) if freed else ()
-            if left := {gate: places for gate, places in freed.items() if gate in marked and gate not in locked}:
-                await connection.fetch(self._statements["gates_leave_marks"], list(left), list(left.values()))
-            come = await self._let_come(connection, {gate: freed[gate] for gate in locked}) if locked else Come({})
+            left: dict[str, int] = {}
+            if freed and not waits:
+                locked = await lock_gates(connection, self._statements, freed, waits=False)
+                left = {gate: places for gate, places in freed.items() if gate in marked and gate not in locked}
+                freed = {gate: freed[gate] for gate in locked}
+                if left:
+                    await connection.fetch(self._statements["gates_leave_marks"], list(left), list(left.values()))
+            come = Come({})
+            if freed:
+                come = await let_come(connection, self._statements, self._looks, freed, origin=self._origin, lock=waits)
         self._floor = last
-        return Come(come.firsts, come.more or bool(left) or marks == most)
-
-    async def _let_come(self, connection: Connection, freed: Mapping[str, int]) -> Come:
-        held = {gate: freed[gate] for (gate,) in await connection.fetch(self._statements["gates_held_at"], list(freed))}
-        return await let_come(connection, self._statements, self._looks, held, origin=self._origin) if held else Come({})
+        return Come(come.firsts, come.more or bool(left) or marks == most, come.jobs)

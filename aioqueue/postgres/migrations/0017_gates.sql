@@ -88,10 +88,9 @@ CREATE TABLE @schema@.gate_past_member (
 CREATE FUNCTION @schema@.left_gates() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @body@
 DECLARE
-    gone boolean := TG_OP = 'DELETE';
-    held_at text := CASE WHEN TG_OP = 'UPDATE' AND NEW.state = 0 THEN NEW.gate END;
+    held_at text := CASE WHEN NEW.state = 0 THEN NEW.gate END;
     freed text[] := '{}';
-    member record;
+    turn text;
 BEGIN
     IF OLD.state = 2 THEN
         DELETE FROM @schema@.gate_place p WHERE p.job_id = OLD.id;
@@ -105,23 +104,11 @@ BEGIN
     END IF;
     -- What runs has all of its gates here, unless code from before has claimed it.
     IF OLD.state <> 2 OR OLD.gates = '{}' OR OLD.gates::text LIKE '%sequence=%' THEN
-        SELECT 'sequence=' || m.sequence AS gate, m.block,
-               CASE WHEN gone THEN (SELECT a.state FROM @schema@.archive a WHERE a.id = OLD.id ORDER BY a.finished_at DESC LIMIT 1) END
-                   AS ended
-            INTO member FROM @schema@.gate_member m WHERE m.chain_id = coalesce(OLD.chain_id, OLD.id);
+        SELECT 'sequence=' || m.sequence INTO turn FROM @schema@.gate_member m WHERE m.chain_id = coalesce(OLD.chain_id, OLD.id);
         IF FOUND THEN
-            freed := array_remove(freed, member.gate);
-            IF gone OR (OLD.state IN (1, 2) AND (held_at IS NULL OR starts_with(held_at, 'pause:'))) OR NEW.run_at > OLD.run_at THEN
-                freed := freed || member.gate;
-            END IF;
-            IF member.ended = 6 AND member.block THEN
-                UPDATE @schema@.gate_member m SET failed = true WHERE m.chain_id = coalesce(OLD.chain_id, OLD.id);
-            ELSIF gone AND member.ended IS DISTINCT FROM 5 THEN
-                WITH past AS (
-                    DELETE FROM @schema@.gate_member m WHERE m.chain_id = coalesce(OLD.chain_id, OLD.id)
-                    RETURNING m.chain_id, m.sequence, m.number, m.strict, m.block
-                )
-                INSERT INTO @schema@.gate_past_member SELECT * FROM past WHERE member.ended IN (6, 7) ON CONFLICT DO NOTHING;
+            freed := array_remove(freed, turn);
+            IF (OLD.state IN (1, 2) AND (held_at IS NULL OR starts_with(held_at, 'pause:'))) OR NEW.run_at > OLD.run_at THEN
+                freed := freed || turn;
             END IF;
         END IF;
     END IF;
@@ -134,12 +121,58 @@ BEGIN
 END
 @body@;
 
-CREATE TRIGGER left_gates_deleted AFTER DELETE ON @schema@.job FOR EACH ROW WHEN (OLD.gates IS NOT NULL)
-    EXECUTE FUNCTION @schema@.left_gates();
 CREATE TRIGGER left_gates_moved AFTER UPDATE OF state, run_at, gates ON @schema@.job FOR EACH ROW
     WHEN (OLD.gates IS NOT NULL AND NEW.state <> 2
           AND (OLD.state <> NEW.state OR NEW.run_at > OLD.run_at OR OLD.gates IS DISTINCT FROM NEW.gates))
     EXECUTE FUNCTION @schema@.left_gates();
+
+-- The same for what is gone, for all rows of a statement at once: that is the end of each attempt. A member of a sequence that ended
+-- in another way than by completing stays a member while it keeps those behind it, or may be retried.
+CREATE FUNCTION @schema@.gone_from_gates() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @body@
+BEGIN
+    IF NOT EXISTS (SELECT FROM gone WHERE gone.gates IS NOT NULL) THEN
+        RETURN NULL;
+    END IF;
+    WITH member AS MATERIALIZED (
+        SELECT gone.id, m.chain_id, 'sequence=' || m.sequence AS gate, ended.state = 6 AND m.block AS keeps, ended.state
+        FROM gone
+        CROSS JOIN LATERAL (
+            SELECT m.chain_id, m.sequence, m.block FROM @schema@.gate_member m WHERE m.chain_id = coalesce(gone.chain_id, gone.id)
+            OFFSET 0) AS m
+        LEFT JOIN LATERAL (
+            SELECT a.state FROM @schema@.archive a WHERE a.id = gone.id ORDER BY a.finished_at DESC LIMIT 1) AS ended ON true
+        -- What ran has all of its gates here, unless code from before has claimed it.
+        WHERE gone.gates IS NOT NULL AND (gone.state <> 2 OR gone.gates = '{}' OR gone.gates::text LIKE '%sequence=%')
+    ), failed AS (
+        UPDATE @schema@.gate_member m SET failed = true
+        WHERE m.chain_id = ANY(ARRAY(SELECT chain_id FROM member WHERE keeps))
+    ), past AS (
+        DELETE FROM @schema@.gate_member m
+        WHERE m.chain_id = ANY(ARRAY(SELECT chain_id FROM member WHERE keeps IS NOT TRUE AND state IS DISTINCT FROM 5))
+        RETURNING m.chain_id, m.sequence, m.number, m.strict, m.block
+    ), remembered AS (
+        INSERT INTO @schema@.gate_past_member SELECT past.* FROM past
+        WHERE past.chain_id IN (SELECT chain_id FROM member WHERE state IN (6, 7)) ON CONFLICT DO NOTHING
+    ), place AS (
+        DELETE FROM @schema@.gate_place p
+        WHERE p.job_id = ANY(ARRAY(SELECT gone.id FROM gone WHERE gone.state = 2 AND gone.gates IS NOT NULL))
+    )
+    INSERT INTO @schema@.gate_mark (gate, freed)
+    SELECT freed.gate, count(*) FROM (
+        SELECT gone.id, each.gate FROM gone CROSS JOIN LATERAL unnest(gone.gates) AS each(gate)
+        WHERE gone.state IN (1, 2) AND each.gate IS NOT NULL AND NOT (gone.state = 2 AND starts_with(each.gate, 'rate:'))
+        UNION SELECT member.id, member.gate FROM member
+    ) AS freed GROUP BY freed.gate;
+    IF FOUND THEN
+        PERFORM pg_notify('@channel@', '{"g":true}');
+    END IF;
+    RETURN NULL;
+END
+@body@;
+
+CREATE TRIGGER gone_from_gates AFTER DELETE ON @schema@.job REFERENCING OLD TABLE AS gone FOR EACH STATEMENT
+    EXECUTE FUNCTION @schema@.gone_from_gates();
 
 -- What has failed or was cancelled and can't be retried any more was a member for the last time.
 CREATE FUNCTION @schema@.left_archive() RETURNS trigger
@@ -159,6 +192,87 @@ END
 
 CREATE TRIGGER left_archive AFTER DELETE ON @schema@.archive FOR EACH ROW WHEN (OLD.state IN (6, 7))
     EXECUTE FUNCTION @schema@.left_archive();
+
+-- Locks gates until the end of the transaction, in one order, which everybody keeps to; after it, whoever locks rows waits for none.
+-- Of a gate with a value the name is locked, too, together with others: who changes a limit has its name alone.
+CREATE FUNCTION @schema@.lock_gates(gates text[]) RETURNS void
+LANGUAGE plpgsql AS @body@
+BEGIN
+    PERFORM CASE WHEN gate.together THEN pg_catalog.pg_advisory_xact_lock_shared(gate.key)::text
+                 ELSE pg_catalog.pg_advisory_xact_lock(gate.key)::text END
+    FROM (
+        SELECT pg_catalog.hashtextextended(part.name, @gates_lock@) AS key, bool_and(part.name <> given.gate) AS together
+        FROM unnest(gates) AS given(gate) CROSS JOIN LATERAL (
+            SELECT given.gate UNION ALL SELECT split_part(given.gate, '=', 1) WHERE strpos(given.gate, '=') > 0) AS part(name)
+        GROUP BY key ORDER BY key OFFSET 0
+    ) AS gate;
+END
+@body@;
+
+-- The same without waiting: gives those that nobody has locked.
+CREATE FUNCTION @schema@.lock_unlocked_gates(gates text[]) RETURNS text[]
+LANGUAGE plpgsql AS @body@
+BEGIN
+    RETURN ARRAY(
+        SELECT given.gate FROM (SELECT DISTINCT each.gate FROM unnest(gates) AS each(gate) OFFSET 0) AS given
+        WHERE CASE WHEN strpos(given.gate, '=') = 0 THEN true ELSE pg_catalog.pg_try_advisory_xact_lock_shared(
+                  pg_catalog.hashtextextended(split_part(given.gate, '=', 1), @gates_lock@)) END
+          AND pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(given.gate, @gates_lock@)));
+END
+@body@;
+
+-- Locks gates, then gives a row for each that is asked about, with its limit and the numbers of those that run there: of those that
+-- whoever asks has seen before, and of what has come after them. What waits for a lock counts in a later statement.
+CREATE FUNCTION @schema@.count_places(locked text[], asked text[], highest bigint[], known text[])
+RETURNS TABLE (gate text, places integer, numbers bigint[])
+LANGUAGE plpgsql AS @body@
+BEGIN
+    PERFORM @schema@.lock_gates(locked);
+    RETURN QUERY SELECT given.gate,
+       (SELECT l.places FROM @schema@.gate_limit l WHERE l.name = split_part(given.gate, '=', 1) AND l.per IS NULL),
+       ARRAY(SELECT place.number FROM (
+           SELECT same.number, same.job_id FROM unnest(given.seen::bigint[]) AS seen(number) CROSS JOIN LATERAL (
+               SELECT p.number, p.job_id FROM @schema@.gate_place p
+               WHERE p.gate = given.gate AND p.number = seen.number OFFSET 0) AS same
+           UNION ALL
+           SELECT later.number, later.job_id FROM (
+               SELECT p.number, p.job_id FROM @schema@.gate_place p
+               WHERE p.gate = given.gate AND p.number > given.high OFFSET 0) AS later
+       ) AS place WHERE (SELECT true FROM @schema@.job j WHERE j.id = place.job_id AND j.state + 0 = 2 LIMIT 1))
+    FROM unnest(asked, highest, known) AS given(gate, high, seen);
+END
+@body@;
+
+-- Takes away marks of gates at which nobody waits, of the first so many behind one, in a statement of its own. Nobody can come to
+-- wait there meanwhile, as whoever parks a job has locked the gate. Gives the last that it has gone through, whether there may be
+-- others behind it, and whether it has left some, or a rate's next start is due. If a crash brings them back, they're taken again.
+CREATE FUNCTION @schema@.clear_gate_marks(
+    after bigint, passed_over text[], most integer, OUT last bigint, OUT others boolean, OUT waiting boolean)
+LANGUAGE plpgsql AS @body@
+DECLARE
+    ids bigint[];
+    gates text[];
+    cleared bigint;
+BEGIN
+    SELECT array_agg(first.id), array_agg(first.gate), max(first.id) INTO ids, gates, last FROM (
+        SELECT m.id, m.gate FROM @schema@.gate_mark m WHERE m.id > after AND m.gate <> ALL(passed_over)
+        ORDER BY m.id LIMIT most FOR UPDATE OF m SKIP LOCKED) AS first;
+    waiting := false;
+    others := coalesce(cardinality(ids) = most, false);
+    IF ids IS NOT NULL THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+        gates := @schema@.lock_unlocked_gates(ARRAY(SELECT gate FROM unnest(gates) AS gate WHERE NOT starts_with(gate, 'rate:')));
+        gates := ARRAY(SELECT gate FROM unnest(gates) AS gate
+                       WHERE NOT EXISTS (SELECT FROM @schema@.job j WHERE j.state <= 0 AND j.gate COLLATE "C" = gate));
+        DELETE FROM @schema@.gate_mark m WHERE m.id = ANY(ids) AND m.gate = ANY(gates);
+        GET DIAGNOSTICS cleared = ROW_COUNT;
+        waiting := cleared < cardinality(ids);
+    END IF;
+    waiting := waiting OR EXISTS (
+        SELECT FROM @schema@.gate_rate r
+        WHERE r.wake_at IS NOT NULL AND r.wake_at <= statement_timestamp() AND r.gate <> ALL(passed_over));
+END
+@body@;
 
 -- Lets a chain be in this sequence from now on, and in no other; NULL for in none. It keeps its place in the one in which it is.
 -- Gives whether it has come into one.
