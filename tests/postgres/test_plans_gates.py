@@ -44,6 +44,7 @@ INSERT INTO aioqueue.gate_member (chain_id, sequence)
 SELECT id, 's' || row_number() OVER () % 200 FROM aioqueue.job WHERE type = 's';
 INSERT INTO aioqueue.gate_past_member SELECT chain_id, sequence, number, strict, block FROM aioqueue.gate_member;
 INSERT INTO aioqueue.gate_limit (name, places, per) VALUES ('rate:r', 3, 1);
+INSERT INTO aioqueue.gate_mark (gate) SELECT 'job:a=' || n % 3000 FROM generate_series(1, 10000) AS n;
 INSERT INTO aioqueue.gate_rate (gate, arrival, wake_at)
 SELECT 'rate:r=' || n, now(), CASE n % 5 WHEN 0 THEN now() + interval '1 h' END
 FROM generate_series(1, 10000) AS n;
@@ -55,8 +56,8 @@ RATES = [f"rate:r={number}" for number in range(50)]
 ARGUMENTS: dict[str, list[Any]] = {
     "gates_lock": [FIFTY],
     "gates_lock_unlocked": [FIFTY],
-    "gates_look_places": [FIFTY, [0] * 50, ["{1}"] * 50],
-    "gates_held_at": [FIFTY],
+    "gates_look_places": [FIFTY, FIFTY, [0] * 50, ["{1}"] * 50],
+    "gates_clear_marks": [0, ["nowhere"], 200],
     "gates_look_sequences": [SEQUENCES],
     "gates_let_come": [[*FIFTY, "wide"], [1] * 51],
     "gates_take_marks": [0, FIFTY, 200],
@@ -103,9 +104,6 @@ COUNTING = frozenset({"gates_status", "limits_running", "limits_waiting", "pause
 OF_TRIGGERS = (
     "DELETE FROM aioqueue.gate_place p WHERE p.job_id = $1::uuid",
     "SELECT m.sequence FROM aioqueue.gate_member m WHERE m.chain_id = $1::uuid",
-    "SELECT a.state FROM aioqueue.archive a WHERE a.id = $1::uuid ORDER BY a.finished_at DESC LIMIT 1",
-    "UPDATE aioqueue.gate_member m SET failed = true WHERE m.chain_id = $1::uuid",
-    "DELETE FROM aioqueue.gate_member m WHERE m.chain_id = $1::uuid",
     "DELETE FROM aioqueue.gate_past_member m WHERE m.chain_id = $1::uuid",
 )
 BUFFERS = {
@@ -179,3 +177,16 @@ async def test_what_triggers_do(connection: asyncpg.Connection[Any], sql: str) -
     plan = await explain(connection, sql, [NOBODY])
     bounded(plan, buffers=20, rows=1)
     assert all(scan[0] != "Seq Scan" for scan in plan.scans), plan.text
+
+
+async def test_what_a_trigger_does_for_what_is_gone(connection: asyncpg.Connection[Any]) -> None:
+    """Of a hundred jobs a few pages each."""
+    text = await connection.fetchval("SELECT prosrc FROM pg_proc WHERE oid = 'aioqueue.gone_from_gates'::regproc")
+    statement = text[text.index("WITH member") + len("WITH ") : text.index(";", text.index("WITH member"))]
+    sql = f"WITH gone AS MATERIALIZED (SELECT * FROM aioqueue.job WHERE id = ANY($1::uuid[])), {statement}"
+    ids = await connection.fetch(
+        "(SELECT id FROM aioqueue.job WHERE type = 's' LIMIT 50) UNION ALL (SELECT id FROM aioqueue.job WHERE state = 2 LIMIT 50)"
+    )
+    plan = await explain(connection, sql, [[row[0] for row in ids]])
+    bounded(plan, buffers=6_000, rows=1_000)
+    assert {scan[1] for scan in plan.scans} >= {"gate_member", "gate_place", "archive"}, plan.text
