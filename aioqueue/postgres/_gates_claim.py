@@ -247,7 +247,7 @@ class GateClaims:
 
 def _passing(candidates: Sequence[Picked], gates: Mapping[UUID, tuple[str, ...]], goes: set[UUID]) -> list[Passing]:
     """Those that go through; while they run they have places at all gates but rates."""
-    has_places = {gate: kind_of(gate) is not GateKind.RATE for own in gates.values() for gate in own}
+    has_places = {gate: kind_of(gate) is not GateKind.RATE for gate in {gate for own in gates.values() for gate in own}}
     passing: list[Passing] = []
     for each in candidates:
         if each.id in goes:

@@ -69,6 +69,7 @@ class Picked:
         gates: At which it was let come, or let through the last time.
         sequence: The one that its chain is in, if it's stored.
         paused: Whether its key is paused.
+        lane: Its type and priority.
     """
 
     id: UUID
@@ -82,23 +83,25 @@ class Picked:
     metadata: bytes
     sequence: str | None
     paused: bool
-
-    @property
-    def lane(self) -> Lane:
-        """Its type and priority."""
-        return self.type, self.priority
-
-    @property
-    def in_turn(self) -> bool:
-        """Whether it needn't wait for its turn: it has, or was let come at another gate after that."""
-        return self.gate is not None or self.gates is not None
+    lane: Lane
 
 
 def _picked(row: Any) -> Picked:
     job_id, job_type, priority, run_at, gate, gates, chain_id, payload, metadata, sequence, paused = row
     known = None if gates is None else tuple(flat(gates))
     return Picked(
-        job_id, job_type, priority, run_at, gate, known, chain_id, payload.encode(), metadata.encode(), sequence, bool(paused)
+        job_id,
+        job_type,
+        priority,
+        run_at,
+        gate,
+        known,
+        chain_id,
+        payload.encode(),
+        metadata.encode(),
+        sequence,
+        bool(paused),
+        (job_type, priority),
     )
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["sequence_of", "value_of"]
 
 _LONGEST_VALUE_CHARACTERS = 200
+_encode = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
 _FIELDS: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -32,7 +33,7 @@ def value_of(by: By | None, payload: bytes, metadata: bytes) -> str:
         raw = _FIELDS.decode(metadata if by.metadata else payload).get(by.name)
         if raw is None:
             return ""
-        text = json.dumps(msgspec.json.decode(raw), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        text = _encode(msgspec.json.decode(raw))
         text.encode()
     except (msgspec.DecodeError, ValueError):
         return ""

@@ -223,9 +223,8 @@ def name_of(gate: str) -> str:
 
 def kind_of(gate: str) -> GateKind:
     """What is waited for at a gate."""
-    name = name_of(gate)
-    if name == SEQUENCE:
+    if gate.startswith((JOB_LIMIT, RATE)):
+        return GateKind.LIMIT if gate.startswith(JOB_LIMIT) else GateKind.RATE
+    if name_of(gate) == SEQUENCE:
         return GateKind.SEQUENCE
-    if name.startswith(RATE):
-        return GateKind.RATE
-    return GateKind.FAIR if name.startswith(FAIR) else GateKind.LIMIT
+    return GateKind.FAIR if gate.startswith(FAIR) else GateKind.LIMIT
