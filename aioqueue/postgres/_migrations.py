@@ -36,7 +36,9 @@ __all__ = ["check_version", "known_migrations", "migrate", "migration_sql", "pen
 _LOCAL = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL lock_timeout = '1s'"
 # What is there already or was changed meanwhile, although the lock was held: by a tool that doesn't take it. The next try
 # sees what has been done.
-_OTHERS_WERE_QUICKER = frozenset({"42P06", "42P07", "42710", "42723", "42701", "23505", "40001", "40P01"})
+_OTHERS_WERE_QUICKER = frozenset(
+    {"42P06", "42P07", "42710", "42723", "42701", "23505", "40001", "40P01", "42704", "42P01", "42703", "42883"}
+)
 _MOST_TRIES = 5
 _LONGEST_TRYING_SECONDS = 30.0
 """For each migration, where others hold what it locks; less than the time that a store gives them all."""

@@ -157,6 +157,16 @@ async def test_several_at_once_that_dont_know_of_each_other(empty_postgres_url: 
     await _works(stores[0])
 
 
+async def test_several_at_once_that_drop_the_same(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All have seen that the migration isn't applied, and it's gone when the later ones come to drop it."""
+    execute(postgres_url, "CREATE INDEX spare ON aioqueue.job (keep)")
+    locks = itertools.count(1)
+    monkeypatch.setattr(Schema, "lock", property(lambda _self: next(locks)))
+    _with(monkeypatch, replace(ADDS_A_COLUMN, sql="LOCK TABLE aioqueue.job; DROP INDEX aioqueue.spare"))
+    names = await asyncio.gather(*[make_store(postgres_url).migrate() for _ in range(3)])
+    assert sorted(map(len, names)) == [0, 0, 1]
+
+
 async def test_a_migration_that_takes_too_long_says_what_to_do(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _with(monkeypatch, replace(ADDS_A_COLUMN, sql="SELECT pg_sleep(600)"))
     with pytest.raises(StoreUnavailable, match="larger timeout="):
