@@ -35,7 +35,7 @@ _config: pytest.Config
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):  # those of pytest-xdist come after the one that starts them
         return
-    compileall.compile_dir(Path(aioqueue.__file__).parent, quiet=2)
+    compileall.compile_dir(Path(aioqueue.__file__).parent, quiet=2, workers=0)
     if PYC_TAIL is not None and config.getoption("numprocesses", None) and config.getoption("assertmode") == "rewrite":
         global _config
         _config = config
