@@ -41,6 +41,9 @@ _FROM_THE_BEGINNING_SECONDS = 1.0
 _SEARCHING_SECONDS = 2.0
 """For which one claim looks for what is to blame when nobody can be let come; the next one goes on with it."""
 
+_SETTINGS = f"{HOLD_BRIEFLY}; SET LOCAL synchronous_commit = off"
+"""What a crash takes back is there again, with its marks. Whoever claims a job that was let come waits for both."""
+
 ALL_GATES = "all gates"
 """What is left alone where it isn't known yet which gate is to blame."""
 
@@ -293,7 +296,7 @@ class Promotions:
         freed: dict[str, int] = {}
         marked: set[str] = set()
         marks = 0
-        async with self._connection.transaction(HOLD_BRIEFLY) as connection:
+        async with self._connection.transaction(_SETTINGS) as connection:
             for number, gate, places in await connection.fetch(self._statements["gates_take_marks"], floor, passed_over, most):
                 freed[gate] = freed.get(gate, 0) + max(1, places)
                 if number is not None:
