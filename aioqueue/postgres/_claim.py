@@ -159,10 +159,8 @@ class Claims:
                     taken.extend(gated.jobs)
                     parked += gated.parked
                     was_parked = was_parked or gated.parked > 0
-                    if (
-                        taken or not self._fruitless
-                    ):  # there may be room again soon, and then each that is parked has to come back
-                        closed |= gated.closed
+                    if taken or not self._fruitless:
+                        closed |= gated.closed  # there may be room again soon, and who is parked has to be let come first
             except (StoreError, LeaseLost) as error:
                 if taken:
                     break  # what was taken before is worth having; the next call meets the same error

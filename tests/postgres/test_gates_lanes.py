@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioqueue.postgres import _gates_claim
+from aioqueue.postgres import _claim, _gates_claim
 from aioqueue.vocabulary._gates import By, GateRules
 from tests.postgres.stores import connected, job, opened
 
@@ -29,8 +29,12 @@ async def test_of_each_type_somebody_is_looked_at(postgres_url: str, monkeypatch
         assert {each.type for each in taken} == set(names)
 
 
-async def test_a_full_limit_of_all_of_a_type_is_gone_through_no_further(postgres_url: str) -> None:
+async def test_a_full_limit_of_all_of_a_type_is_gone_through_no_further(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its places are free again once their settlement has committed: who was held by then has to be let come again."""
+    monkeypatch.setattr(_claim, "_PARKING_SECONDS_LATER", 10.0)
+    monkeypatch.setattr(_claim, "_PARKING_SECONDS", 10.0)
     rules = {"a": GateRules(type="a", limit=True)}
     async with opened(postgres_url) as store, connected(postgres_url) as other:
         await other.execute("INSERT INTO aioqueue.gate_limit (name, places) VALUES ('job:a', 5)")
@@ -46,7 +50,8 @@ async def test_a_full_limit_of_all_of_a_type_is_gone_through_no_further(postgres
         assert await claimed(10) == (0, 595), "nothing has become free since: the rest is out of the way of later claims"
 
 
-async def test_a_full_limit_of_one_value_keeps_nobody_else(postgres_url: str) -> None:
+async def test_a_full_limit_of_one_value_keeps_nobody_else(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_claim, "_PARKING_SECONDS_LATER", 10.0)
     rules = {"a": GateRules(type="a", limit=True, limit_by=By("key"))}
     async with opened(postgres_url) as store, connected(postgres_url) as other:
         await other.execute("INSERT INTO aioqueue.gate_limit (name, places) VALUES ('job:a', 1)")

@@ -185,7 +185,8 @@ async def test_what_a_trigger_does_for_what_is_gone(connection: asyncpg.Connecti
     statement = text[text.index("WITH member") + len("WITH ") : text.index(";", text.index("WITH member"))]
     sql = f"WITH gone AS MATERIALIZED (SELECT * FROM aioqueue.job WHERE id = ANY($1::uuid[])), {statement}"
     ids = await connection.fetch(
-        "(SELECT id FROM aioqueue.job WHERE type = 's' LIMIT 50) UNION ALL (SELECT id FROM aioqueue.job WHERE state = 2 LIMIT 50)"
+        "(SELECT id FROM aioqueue.job WHERE type = 's' LIMIT 50) "
+        "UNION ALL (SELECT id FROM aioqueue.job WHERE state = 2 LIMIT 50)"
     )
     plan = await explain(connection, sql, [[row[0] for row in ids]])
     bounded(plan, buffers=6_000, rows=1_000)
