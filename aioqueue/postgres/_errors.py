@@ -21,7 +21,17 @@ from aioqueue.errors import (
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["LOCKED", "NOT_ALLOWED", "breaks_connection", "cuts_short", "deadlock", "row_error", "sqlstate", "translated"]
+__all__ = [
+    "LOCKED",
+    "NOT_ALLOWED",
+    "OUT_OF_MEMORY",
+    "breaks_connection",
+    "cuts_short",
+    "deadlock",
+    "row_error",
+    "sqlstate",
+    "translated",
+]
 
 # 08 connection, 53 resources (disk full, too many connections), 57P server going down, starting or in recovery,
 # 25006 read-only (a failed-over primary), 58 system (I/O); 40 and 55P03 are rolled back and may be tried again; 26000 a
@@ -31,13 +41,16 @@ _UNAVAILABLE_STATES = frozenset({"25006", "57014", "55006", "26000"})
 LOCKED = "55P03"
 """The code of an error: somebody holds a row for longer than it may be waited for."""
 
+OUT_OF_MEMORY = "53200"
+"""The code of an error: such as that the server's table of locks is full."""
+
 _DEADLOCKS = frozenset({"40P01", "40001"})
 NOT_ALLOWED = "42501"
 """The code of an error: the role hasn't the right to."""
 
 # After these the connection is of no use, or leads to a server that is of none.
 _BROKEN_CLASSES = ("08", "57P", "XX")
-_BROKEN_STATES = frozenset({"25006", "53100", "53200", "53300", "25P03", "25P04", "26000"})
+_BROKEN_STATES = frozenset({"25006", "53100", OUT_OF_MEMORY, "53300", "25P03", "25P04", "26000"})
 # 22 data, 23 integrity: the row. 54 limits: a value that's too large for its place.
 _ROW_CLASSES = ("22", "23", "54")
 # Tables, columns, schemas and functions that aren't there, or not as this code knows them.
@@ -56,6 +69,8 @@ def deadlock(error: StoreUnavailable) -> bool:
 
 def breaks_connection(error: BaseException) -> bool:
     """Whether the connection on which this happened must not be used again."""
+    if isinstance(error, StoreContended):
+        return False  # whatever it was that was in short supply, such as locks
     if isinstance(error, AioqueueError):
         return error.__cause__ is not None and breaks_connection(error.__cause__)
     if isinstance(error, asyncpg.PostgresError):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aioqueue.postgres._claim_throttle import Throttle
-from aioqueue.postgres._gates_lock import lock_gates
+from aioqueue.postgres._gates_lock import lock_gates, room_for
 from aioqueue.postgres._pauses_parked import key_is_paused, type_is_free
 from aioqueue.store_rules._gates import GateState
 from aioqueue.vocabulary._gates import SEQUENCE, GateKind, kind_of
@@ -170,13 +170,14 @@ class GateLooks:
         """How many may run at gates, and how many do."""
         full, began = self._begin(connection), time.monotonic()
         seen = [self._seen.setdefault(gate, _Seen()) for gate in gates]
-        rows = await connection.fetch(
-            statements["gates_look_places"],
-            list(lock),
-            gates,
-            [each.high for each in seen],
-            [f"{{{','.join(map(str, each.numbers))}}}" for each in seen],
-        )
+        with room_for(len(lock)):
+            rows = await connection.fetch(
+                statements["gates_look_places"],
+                list(lock),
+                gates,
+                [each.high for each in seen],
+                [f"{{{','.join(map(str, each.numbers))}}}" for each in seen],
+            )
         if full:
             self._full.done(began, time.monotonic())
         running: dict[str, tuple[int | None, int]] = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -18,11 +19,12 @@ from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._connections_halving import in_halves
 from aioqueue.postgres._connections_source import HOLD_BRIEFLY
 from aioqueue.postgres._errors import breaks_connection, cuts_short
+from aioqueue.postgres._gates_come import MOST_COME, let_come
 from aioqueue.postgres._gates_lock import MOST_GATES, lock_gates
 from aioqueue.postgres._gates_look import GateLooks
-from aioqueue.postgres._gates_promote import let_come, promote_statements
-from aioqueue.postgres._gates_refusals import Refusals
-from aioqueue.postgres._gates_room import ALL_GATES, ALL_LANES, room_statements
+from aioqueue.postgres._gates_promote import promote_statements
+from aioqueue.postgres._gates_refusals import PassedOver, Refusals
+from aioqueue.postgres._gates_room import ALL_GATES, ALL_LANES
 from aioqueue.vocabulary._gates import FAIR
 from aioqueue.vocabulary._notification import Notification
 
@@ -36,7 +38,6 @@ __all__ = ["GateSweep", "Swept", "sweep_statements"]
 
 _SWEPT_ROWS = 5_000
 """Gates, places, or members, that one look goes through."""
-_MOST_COME = 200
 _NIL = UUID(int=0)
 _PLACES = f"""WITH place AS MATERIALIZED (
     SELECT p.gate, p.number, p.job_id FROM @schema@.gate_place p
@@ -85,11 +86,7 @@ def sweep_statements(schema: Schema) -> dict[str, str]:
         "gates_drop_places": _DROP_PLACES,
         "gates_drop_members": _DROP_MEMBERS,
     }
-    return {
-        **{name: schema.render(template) for name, template in templates.items()},
-        **room_statements(schema),
-        **promote_statements(schema),
-    }
+    return {**{name: schema.render(template) for name, template in templates.items()}, **promote_statements(schema)}
 
 
 @dataclass(slots=True)
@@ -145,6 +142,7 @@ class GateSweep:
         self._walks = Throttle()
         self._looks = GateLooks()
         self._refusals = Refusals()
+        self._passed_over = PassedOver()
 
     async def look(self) -> Swept:
         """Look through the next ones. What goes wrong with one kind of look keeps no other from it."""
@@ -206,14 +204,18 @@ class GateSweep:
         free = await lock_gates(connection, self._statements, [gate for gate in gates if gate not in left], waits=False)
         jobs, types = 0, set[str]()
 
-        async def some(part: Sequence[str]) -> None:
+        async def some(part: Sequence[str], *, singly: bool = False) -> None:
             nonlocal jobs
-            freed = {gate: 1 if gate.startswith(FAIR) else _MOST_COME for gate in part}
-            come = await let_come(connection, self._statements, self._looks, freed, origin=self._origin)
+            freed = {gate: 1 if gate.startswith(FAIR) else MOST_COME for gate in part}
+            passed_over = self._passed_over
+            come = await let_come(
+                connection, self._statements, self._looks, freed, passed_over, origin=self._origin, singly=singly
+            )
             jobs += come.jobs
             types.update(name for name, _ in come.firsts)
 
-        for gate, why in await in_halves(connection, list(free), some):
+        refusing = [gate for gate, why in await in_halves(connection, list(free), some) if why is not None]
+        for gate, why in await in_halves(connection, refusing, partial(some, singly=True)):
             if why is not None:
                 self._refusals.add([gate], why)
         return jobs, Notification(types=frozenset(types))

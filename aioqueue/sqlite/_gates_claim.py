@@ -61,11 +61,11 @@ class BeforeGates:
 
     def __init__(self, news: GateNews) -> None:
         self._news = news
-        self._lanes = FairLanes()
+        self._lanes = FairLanes(news.passed_over)
 
     def waits(self, connection: Statements, rules: Mapping[str, GateRules]) -> bool:
         """Whether there's something in fair lanes of these types that a claim would take."""
-        return not self._news.turns.wait and wait_in_lanes(connection, _fair(rules))
+        return not self._news.turns.wait and wait_in_lanes(connection, _fair(rules), self._news.passed_over)
 
     def prepare(
         self, connection: sqlite3.Connection, rules: Mapping[str, GateRules], limit: int, *, some_are_stuck: bool
@@ -77,7 +77,8 @@ class BeforeGates:
         types: set[str] | None = None
         more: bool | None = None
         if connection.execute(_ANY_WORK).fetchone()[0]:
-            types = _attempt(connection, self._news.promotion, promote_marked)
+            promote = functools.partial(promote_marked, passed_over=self._news.passed_over)
+            types = _attempt(connection, self._news.promotion, promote)
         if fair := _fair(rules):
             take_turns = functools.partial(self._take_turns, fair=fair, limit=limit, some_are_stuck=some_are_stuck)
             more = _attempt(connection, self._news.turns, take_turns)
@@ -87,7 +88,7 @@ class BeforeGates:
         """Sort a portion of the due jobs; if those are all, let come whose turn it is. Returns whether there may be more."""
         if self._lanes.sort(connection, fair) == SORTED_AT_ONCE:
             return True
-        if wait_in_lanes(connection, fair):
+        if wait_in_lanes(connection, fair, self._news.passed_over):
             self._lanes.let_come(connection, fair, limit, some_are_stuck=some_are_stuck)
         return False
 

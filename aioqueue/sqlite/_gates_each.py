@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import AioqueueError
-from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections_halving import halved_within
 from aioqueue.sqlite._rows import dump, text_of
 from aioqueue.vocabulary._gates import FAIR
@@ -15,10 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioqueue.sqlite._connections_statements import Statements
+    from aioqueue.sqlite._gates_news import PassedOver
 
 __all__ = ["let_come", "let_come_from_lanes"]
-
-logger = logging.getLogger("aioqueue.sqlite")
 
 _COME = """
 UPDATE job SET state = 1, gates = :gates WHERE state = 0 AND open_blockers = 0 AND +gate = :gate
@@ -34,35 +31,40 @@ RETURNING type
 """
 
 
-def let_come(connection: Statements, gate: str, ids: Sequence[str], *, counts: bool) -> list[str]:
+def let_come(
+    connection: Statements, gate: str, ids: Sequence[str], passed_over: PassedOver, *, counts: bool
+) -> tuple[list[str], int]:
     """Make jobs that are held at a gate pending. Those that refuse it are told in the log.
 
     Arguments:
         connection: Where.
         gate: The gate.
         ids: As they're stored.
+        passed_over: Where those are put that refuse it.
         counts: Whether whoever is let come and leaves again lets another one come.
 
     Returns:
-        The types of those that came, as often.
+        The types of those that came, as often; and how many are passed over since.
     """
-    return _come(connection, _COME, ids, {"gate": gate, "gates": dump([gate] if counts else [])})
+    return _come(connection, _COME, ids, passed_over, {"gate": gate, "gates": dump([gate] if counts else [])})
 
 
-def let_come_from_lanes(connection: Statements, ids: Sequence[str]) -> int:
+def let_come_from_lanes(connection: Statements, ids: Sequence[str], passed_over: PassedOver) -> int:
     """Make jobs that are held in fair lanes pending, likewise. Returns how many came."""
-    return len(_come(connection, _COME_FROM_LANES, ids, {}))
+    return len(_come(connection, _COME_FROM_LANES, ids, passed_over, {})[0])
 
 
-def _come(connection: Statements, statement: str, ids: Sequence[str], parameters: dict[str, object]) -> list[str]:
+def _come(
+    connection: Statements, statement: str, ids: Sequence[str], passed_over: PassedOver, parameters: dict[str, object]
+) -> tuple[list[str], int]:
     def come(connection: Statements, part: Sequence[str]) -> list[Any]:
         return connection.execute(statement, {**parameters, "ids": dump(list(part))}).fetchall()
 
     types: list[str] = []
+    refused = 0
     for part, outcome in halved_within(connection, ids, come) if ids else ():
         if isinstance(outcome, AioqueueError):
-            why = event("store.row_passed_over", job_id=part[0])
-            logger.error("job %s is passed over at its gate: %s", part[0], outcome, extra=why)
+            refused += passed_over.add(part[0], outcome)
         else:
             types += [text_of(row[0]) for row in outcome]
-    return types
+    return types, refused

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aioqueue.sqlite._connections_statements import Statements
+    from aioqueue.sqlite._gates_news import PassedOver
     from aioqueue.vocabulary._gates import GateRules
 
 __all__ = ["SORTED_AT_ONCE", "FairLanes", "wait_in_lanes"]
@@ -62,16 +63,18 @@ _HEADS = """
 SELECT (SELECT json_group_array(id) FROM (
     SELECT id FROM job INDEXED BY job_held
     WHERE state = 0 AND gate = lane.value AND open_blockers = 0 AND typeof(id) = 'text'
-        AND type IN (SELECT value FROM json_each(:types))
+        AND type IN (SELECT value FROM json_each(:types)) AND id NOT IN (SELECT value FROM json_each(:skip))
     ORDER BY priority, run_at, id LIMIT :share))
 FROM json_each(:lanes) AS lane
 """
 
 _ANY_WAITS = """
 SELECT EXISTS (SELECT 1 FROM json_each(:names) AS named CROSS JOIN job INDEXED BY job_at_gate
-    ON job.state = 0 AND job.open_blockers = 0 AND job.gate = named.value)
+    ON job.state = 0 AND job.open_blockers = 0 AND job.gate = named.value
+        AND job.id NOT IN (SELECT value FROM json_each(:skip)))
     OR EXISTS (SELECT 1 FROM json_each(:names) AS named CROSS JOIN job INDEXED BY job_at_gate
-    ON job.state = 0 AND job.open_blockers = 0 AND job.gate > named.value || '=' AND job.gate < named.value || '>')
+    ON job.state = 0 AND job.open_blockers = 0 AND job.gate > named.value || '=' AND job.gate < named.value || '>'
+        AND job.id NOT IN (SELECT value FROM json_each(:skip)))
 """
 """The lane of those without a value, or another one."""
 
@@ -86,20 +89,25 @@ def _with_turns(connection: Statements, fair: Mapping[str, GateRules]) -> list[s
     return [each for each in left if fair[each].type not in full]
 
 
-def wait_in_lanes(connection: Statements, fair: Mapping[str, GateRules]) -> bool:
-    """Whether somebody waits in the lanes of these types, of those of which somebody may come."""
+def wait_in_lanes(connection: Statements, fair: Mapping[str, GateRules], passed_over: PassedOver) -> bool:
+    """Whether somebody waits in the lanes of these types, of those of which somebody may come, and who isn't passed over."""
     if not fair:
         return False
     left = _with_turns(connection, fair)
-    names = dump(sorted({FAIR + fair[each].type for each in left}))
-    return bool(left and connection.execute(_ANY_WAITS, {"names": names}).fetchone()[0])
+    asked = {"names": dump(sorted({FAIR + fair[each].type for each in left})), "skip": dump(passed_over.ids)}
+    return bool(left and connection.execute(_ANY_WAITS, asked).fetchone()[0])
 
 
 class FairLanes:
-    """The lanes of one open store. Whose turn it was is remembered in this process only."""
+    """The lanes of one open store. Whose turn it was is remembered in this process only.
 
-    def __init__(self) -> None:
+    Arguments:
+        passed_over: Jobs that refuse to be let come.
+    """
+
+    def __init__(self, passed_over: PassedOver) -> None:
         self._after: dict[str, str] = {}
+        self._passed_over = passed_over
 
     def sort(self, connection: Statements, fair: Mapping[str, GateRules]) -> int:
         """Put due jobs into their lanes, one portion; in a write transaction. Returns how many."""
@@ -136,7 +144,8 @@ class FairLanes:
         lanes = self._lanes(connection, name, limit)
         if not lanes:
             return 0
-        asked = {"lanes": dump(lanes), "types": types, "share": -(-limit // len(lanes))}
+        skip = dump(self._passed_over.ids)
+        asked = {"lanes": dump(lanes), "types": types, "share": -(-limit // len(lanes)), "skip": skip}
         heads: list[list[str]] = [load(row[0]) for row in connection.execute(_HEADS, asked).fetchall()]
         turns = [
             (lane, each)
@@ -147,7 +156,7 @@ class FairLanes:
         turns = turns[:limit]
         if turns:
             self._after[name] = turns[-1][0]
-        return let_come_from_lanes(connection, [each for _, each in turns])
+        return let_come_from_lanes(connection, [each for _, each in turns], self._passed_over)
 
     def _lanes(self, connection: Statements, name: str, limit: int) -> list[str]:
         """The next lanes after the one whose turn was last, and then those from the first on, each once."""

@@ -14,16 +14,19 @@ from aioqueue.vocabulary._gates import FAIR
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aioqueue.errors import StoreError
+    from aioqueue.errors import AioqueueError, StoreError
     from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.vocabulary._gates import GateRules
 
-__all__ = ["GateNews", "Refusals"]
+__all__ = ["GateNews", "PassedOver", "Refusals"]
 
 logger = logging.getLogger("aioqueue.sqlite")
 
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 60.0
+
+_PASSED_OVER_SECONDS = 60.0
+_MOST_PASSED_OVER = 20
 
 _NEWEST = "SELECT max(id) FROM gate_mark"
 
@@ -55,6 +58,29 @@ class Refusals:
         self._count = 0
 
 
+class PassedOver:
+    """Jobs that refuse to be let come: each is left alone for a minute, so that it keeps no others of its gate back."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+
+    def add(self, job_id: str, error: AioqueueError) -> bool:
+        """Pass over a job, and tell of it. Returns whether it's remembered: of many only the first ones are."""
+        why = event("store.row_passed_over", job_id=job_id)
+        logger.error("job %s is passed over at its gate: %s", job_id, error, extra=why)
+        if len(self.ids) >= _MOST_PASSED_OVER:
+            return False
+        self._until[job_id] = time.monotonic() + _PASSED_OVER_SECONDS
+        return True
+
+    @property
+    def ids(self) -> list[str]:
+        """Those that are passed over at the moment."""
+        now = time.monotonic()
+        self._until = {job_id: until for job_id, until in self._until.items() if until > now}
+        return list(self._until)
+
+
 class GateNews:
     """What one store knows of marks at gates.
 
@@ -62,6 +88,7 @@ class GateNews:
         used: Whether one of this store's claims, or whoever changes limits here, has had to do with gates: where none has, no
             write looks for marks.
         promotion: Whether that is refused.
+        passed_over: Jobs that refuse to be let come.
         turns: Whether letting jobs come in turns is refused.
     """
 
@@ -69,6 +96,7 @@ class GateNews:
         self.used = False
         self.promotion = Refusals()
         self.turns = Refusals()
+        self.passed_over = PassedOver()
         self._told = 0
         self._turns: dict[str, bool] = {}
 

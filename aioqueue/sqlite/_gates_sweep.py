@@ -175,11 +175,11 @@ class GateSweep:
             connection.execute(_FORGET_MEMBERS, numbers)
         if swept.rates:
             connection.execute(_FORGET_RATES, {"gates": dump(swept.rates)})
-        promote(connection, swept.freed)
+        promote(connection, swept.freed, self._news.passed_over)
         if not swept.lanes:
             return False
         rows: Sequence[Any] = connection.execute(_OF_LANES, {"lanes": dump(swept.lanes), "limit": limit}).fetchall()
-        return let_come_from_lanes(connection, [row[0] for row in rows]) >= limit
+        return let_come_from_lanes(connection, [row[0] for row in rows], self._news.passed_over) >= limit
 
 
 def _is_open(looked: Looked, gate: str, kind: GateKind, asleep: set[str]) -> bool:

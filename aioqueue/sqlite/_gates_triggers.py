@@ -45,6 +45,10 @@ _LEFT_ARCHIVE = f"""
     {_MARK_SEQUENCE} AND ended = 6 AND block = 1;
     DELETE FROM gate_member WHERE chain_id = {_CHAIN} AND ended <> 0;"""
 
+# What is paused changes whose turn it is in sequences: one mark says that all those are looked at in which somebody waits.
+_PAUSED = "INSERT INTO gate_mark (gate) VALUES ('pause:');"
+_ANY_MEMBER = "EXISTS (SELECT 1 FROM gate_member)"
+
 _TRIGGERS = {
     "deleted": ("DELETE ON job", "OLD.gates IS NOT NULL", _DELETED),
     "moved": (
@@ -52,6 +56,9 @@ _TRIGGERS = {
         "OLD.gates IS NOT NULL AND NEW.state <> 2 AND (OLD.state <> NEW.state OR NEW.run_at > OLD.run_at)",
         _MOVED,
     ),
+    "paused": ("INSERT ON pause", _ANY_MEMBER, _PAUSED),
+    "resumed": ("DELETE ON pause", _ANY_MEMBER, _PAUSED),
+    "pause_changed": ("UPDATE ON pause", _ANY_MEMBER, _PAUSED),
     "left_archive": ("DELETE ON archive", "OLD.state IN (6, 7)", _LEFT_ARCHIVE),
 }
 

@@ -206,7 +206,7 @@ def _next_due(
         job = connection.execute(_NEXT_AROUND_PAUSES, parameters).fetchone()[0]
     if gate is not None:
         gate = max(gate, 1e6 * news.promotion.wait)
-    turn = 1e6 * news.turns.wait if wait_in_lanes(connection, fair) else None
+    turn = 1e6 * news.turns.wait if wait_in_lanes(connection, fair, news.passed_over) else None
     job = min((each for each in (job, gate, turn) if each is not None), default=None)
     return Due(job=_seconds(job), lease=0.0 if orphans else _seconds(lease), tick=_seconds(tick))
 

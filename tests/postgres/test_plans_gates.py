@@ -59,7 +59,9 @@ ARGUMENTS: dict[str, list[Any]] = {
     "gates_look_places": [FIFTY, FIFTY, [0] * 50, ["{1}"] * 50],
     "gates_clear_marks": [0, ["nowhere"], 200],
     "gates_look_sequences": [SEQUENCES],
-    "gates_let_come": [[*FIFTY, "wide"], [1] * 51],
+    "gates_let_come": [[*FIFTY, "wide"], [1] * 51, [NOBODY] * 20],
+    "gates_list_coming": [[*FIFTY, "wide"], [1] * 51, [NOBODY] * 20],
+    "gates_let_come_these": [[NOBODY] * 50],
     "gates_take_marks": [0, FIFTY, 200],
     "gates_waiting": [0, FIFTY],
     "gates_pick": [["s"], [2], [None], [None], [100], [True]],
@@ -117,6 +119,7 @@ BUFFERS = {
     "gates_status": 15_000,
     "pauses_waiting": 25_000,
     "gates_let_come": 6_000,
+    "gates_list_coming": 6_000,
     "fair_heads": 4_000,
     "gates_pick": 4_000,
 }

@@ -256,3 +256,26 @@ async def test_upkeep_forgets_rates_that_are_full_again(store: SQLiteStore, path
     )
     await store.tend(100)
     assert query(path, "SELECT gate FROM gate_rate ORDER BY gate") == [("rate:a=2",), ("rate:a=3",), ("rate:none",)]
+
+
+async def test_a_job_that_refuses_keeps_no_others_at_its_gate(
+    store: SQLiteStore, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those behind it come instead, at once, from a limit of one and from lanes; it alone is told of, once."""
+    await store.put_limits([NewLimit(name="stripe", places=1)])
+    await store.insert([new_job(), bad := new_job(key="bad"), new_job(key="bad"), good := new_job(), last := new_job()])
+    (first,) = await claimed(store, SHARED, 100, "a")
+    assert await claimed(store, SHARED, 100, "a") == []
+    execute(
+        path,
+        """CREATE TRIGGER refuses BEFORE UPDATE ON job WHEN OLD.state = 0 AND NEW.state = 1 AND OLD.key = 'bad'
+        BEGIN SELECT RAISE(ABORT, 'not this one'); END""",
+    )
+    await settle(store, first)
+    (second,) = await claimed(store, SHARED, 100, "a")
+    assert second.id == good.id
+    await settle(store, second)
+    assert [each.id for each in await claimed(store, SHARED, 100, "a")] == [last.id]
+    told = [record.__dict__["job_id"] for record in caplog.records if record.levelname == "ERROR"]
+    assert len(told) == 2
+    assert str(bad.id) in told

@@ -10,6 +10,7 @@ import pytest
 from aioqueue.sqlite._connections import connect, in_transaction
 from aioqueue.sqlite._gates_fair import FairLanes, wait_in_lanes
 from aioqueue.sqlite._gates_look import look_at_gates
+from aioqueue.sqlite._gates_news import PassedOver
 from aioqueue.sqlite._gates_promote import leave_marks, promote_marked
 from aioqueue.sqlite._insert_rows import insert_rows
 from aioqueue.sqlite._migrations import migrate
@@ -28,7 +29,7 @@ GATES = ("stripe", "rate:a", "sequence=s", "sequence=other")
 
 def _let_come(connection: sqlite3.Connection) -> None:
     leave_marks(connection, dict.fromkeys(GATES, 1))
-    promote_marked(connection)
+    promote_marked(connection, PassedOver())
 
 
 def _look(connection: sqlite3.Connection) -> None:
@@ -36,8 +37,8 @@ def _look(connection: sqlite3.Connection) -> None:
 
 
 def _turns(connection: sqlite3.Connection) -> None:
-    assert wait_in_lanes(connection, FAIR)
-    lanes = FairLanes()
+    assert wait_in_lanes(connection, FAIR, PassedOver())
+    lanes = FairLanes(PassedOver())
     lanes.sort(connection, FAIR)
     lanes.let_come(connection, FAIR, 4, some_are_stuck=True)
 

@@ -261,7 +261,12 @@ BEGIN
     others := coalesce(cardinality(ids) = most, false);
     IF ids IS NOT NULL THEN
         PERFORM set_config('synchronous_commit', 'off', true);
-        gates := @schema@.lock_unlocked_gates(ARRAY(SELECT gate FROM unnest(gates) AS gate WHERE NOT starts_with(gate, 'rate:')));
+        BEGIN
+            gates := @schema@.lock_unlocked_gates(ARRAY(
+                SELECT gate FROM unnest(gates) AS gate WHERE NOT starts_with(gate, 'rate:') AND NOT starts_with(gate, 'pause:')));
+        EXCEPTION WHEN out_of_memory THEN  -- no room for so many locks: see to them one by one
+            gates := '{}';
+        END;
         gates := ARRAY(SELECT gate FROM unnest(gates) AS gate
                        WHERE NOT EXISTS (SELECT FROM @schema@.job j WHERE j.state <= 0 AND j.gate COLLATE "C" = gate));
         DELETE FROM @schema@.gate_mark m WHERE m.id = ANY(ids) AND m.gate = ANY(gates);
@@ -273,6 +278,22 @@ BEGIN
         WHERE r.wake_at IS NOT NULL AND r.wake_at <= statement_timestamp() AND r.gate <> ALL(passed_over));
 END
 @body@;
+
+-- What is paused changes whose turn it is in sequences. There may be many, and many jobs in them: one mark says that all of those have
+-- to be looked at in which somebody waits, which promotion does in portions. Behind the prefix it notes how far it has come.
+CREATE FUNCTION @schema@.pauses_changed() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @body@
+BEGIN
+    IF EXISTS (SELECT FROM @schema@.gate_member) THEN
+        INSERT INTO @schema@.gate_mark (gate) VALUES ('pause:');
+        PERFORM pg_notify('@channel@', '{"g":true}');
+    END IF;
+    RETURN NULL;
+END
+@body@;
+
+CREATE TRIGGER pauses_changed AFTER INSERT OR UPDATE OR DELETE ON @schema@.pause FOR EACH STATEMENT
+    EXECUTE FUNCTION @schema@.pauses_changed();
 
 -- Lets a chain be in this sequence from now on, and in no other; NULL for in none. It keeps its place in the one in which it is.
 -- Gives whether it has come into one.

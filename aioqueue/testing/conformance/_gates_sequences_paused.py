@@ -65,8 +65,7 @@ async def one_that_is_held_lets_others_pass(harness: Harness) -> None:
     await complete(store, running)
     equal(await worker.ids(), [], "what runs while it's paused")
     await pausing.resume(PauseTarget.TYPE, ["p"])
-    await store.tend(100)
-    equal(await worker.ids(), [paused.id], "what runs when the pause is over")
+    equal(await worker.ids(), [paused.id], "what runs when the pause is over, before any upkeep")
 
 
 @subject()
@@ -81,12 +80,48 @@ async def one_that_has_come_lets_others_pass(harness: Harness) -> None:
     await complete(store, running)
     equal(await other.ids(), [], "what a worker claims that doesn't serve the type whose turn it is")
     await pausing.pause([TYPE_P])
-    await store.tend(100)
     running = await other.one()
-    equal(running.id, third.id, "what passes")
+    equal(running.id, third.id, "what passes, before any upkeep")
     await pausing.resume(PauseTarget.TYPE, ["p"])
     await complete(store, running)
     equal(await worker.ids(), [come.id], "what runs after that")
+
+
+@subject()
+async def a_pause_of_all_that_is_over_lets_the_first_come(harness: Harness) -> None:
+    """What was held before it comes at once, without upkeep."""
+    store = harness.store
+    if (pausing := _pausing(harness)) is None:
+        return
+    everything = NewPause(target=PauseTarget.ALL)
+    await store.insert([job(sequence=S), second := job(sequence=S)])
+    worker = Worker(store)
+    running = await worker.one()
+    await pausing.pause([everything])
+    await complete(store, running)
+    equal(await worker.ids(), [], "what runs while everything is paused")
+    await pausing.resume(PauseTarget.ALL, [""])
+    equal(await worker.ids(), [second.id], "what runs when the pause is over")
+
+
+@subject()
+async def a_pause_is_seen_in_many_sequences(harness: Harness) -> None:
+    """Where their first members' type is paused the next ones come, in portions and without upkeep."""
+    store = harness.store
+    if (pausing := _pausing(harness)) is None:
+        return
+    names = [f"s{number:03}" for number in range(250)]
+    await store.insert([job(sequence=member(name)) for name in names])
+    worker, rest = Worker(store), Worker(store, {}, ["a", "b"])
+    running = await worker.claim(500)
+    await store.insert([job("p", sequence=member(name)) for name in names])
+    await store.insert([job("b", sequence=member(name)) for name in names])
+    equal(await Worker(store, {}, ["a", "b", "p"]).ids(500), [], "what runs beside them")
+    for each in running:
+        await complete(store, each)
+    equal(await worker.ids(), [], "what a worker claims that doesn't serve the type whose turn it is")
+    await pausing.pause([TYPE_P])
+    equal(len(await rest.ids(500)), len(names), "how many pass")
 
 
 @subject()
