@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from aioqueue.errors import ClientClosed, NotSupported, StoreUnavailable
-from aioqueue.runtime._left_behind import leave
 from aioqueue.vocabulary._abilities import SupportsGates, SupportsReconnects
 from aioqueue.vocabulary._gates import JOB_LIMIT, RATE
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._bounded_calls import BoundedCalls, Hangs
+from aioqueue.worker._lasting_task import LastingTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -79,13 +79,11 @@ class Gates:
         self._limits = () if dry_run else tuple(limits)
         self._troubles = troubles
         self._wakeup = wakeup
-        self._loop = asyncio.get_running_loop()
         self._unstored = {each.name for each in self._limits}
         self._seen = self._reconnects()
         self._after_errors = Backoff(AGAIN_SECONDS, EVERY_SECONDS)
         self._calls = BoundedCalls("aioqueue limits")
-        self._task: asyncio.Task[None] | None = None
-        self._stopped = False
+        self._task = LastingTask("aioqueue limits in code", self._calls, self._after_errors.next)
 
     # -- what claims are told -----------------------------------------------------------------------------------------
 
@@ -122,33 +120,23 @@ class Gates:
 
     def begin(self) -> None:
         """Begin to store limits, at once."""
-        if self._store is not None and self._limits and not self._stopped:
-            context = contextvars.Context()
-            self._task = self._loop.create_task(self._run(self._store), name="aioqueue limits in code", context=context)
-            self._task.add_done_callback(self._ended, context=context)
+        if self._store is not None and self._limits:
+            self._task.begin(partial(self._run, self._store))
 
     def stop(self) -> None:
         """Begin nothing more, and interrupt the statement that is under way. May be called again."""
-        self._stopped = True
-        for task in self.tasks:
-            task.cancel()
+        self._task.stop()
 
     @property
     def tasks(self) -> list[asyncio.Task[Any]]:
         """What there is to wait for once it's stopped."""
-        return [task for task in (self._task, self._calls.task) if task is not None]
+        return self._task.tasks
 
     def let_go(self) -> None:
         """Wait for nothing any more."""
-        self.stop()
-        for task in self.tasks:
-            leave(task)
+        self._task.let_go()
 
     # -- the loop -----------------------------------------------------------------------------------------------------
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() and not self._stopped:  # by whoever cancels all tasks that there are, or with the event loop
-            self._loop.call_later(self._after_errors.next(), self.begin, context=contextvars.Context())
 
     async def _run(self, store: SupportsGates) -> None:
         stored = False

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import logging
 import math
 import random
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
 
@@ -16,13 +16,13 @@ from aioqueue.definitions._signature import is_async_function
 from aioqueue.errors import ClientClosed, ConfigurationError
 from aioqueue.events import JobDeleted
 from aioqueue.runtime._batcher import NOT_ABOUT_ROWS
-from aioqueue.runtime._left_behind import leave
 from aioqueue.runtime._log import event
 from aioqueue.vocabulary._abilities import SupportsRetention
 from aioqueue.vocabulary._job import Job, StoredState
 from aioqueue.vocabulary._safe_text import safe_repr, type_name
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._bounded_calls import BoundedCalls, Hangs
+from aioqueue.worker._lasting_task import LastingTask
 from aioqueue.worker._text import described, one_line
 from aioqueue.worker._threads import HandlerThreads, Raised
 
@@ -109,50 +109,36 @@ class Retention:
         self._portion = _MOST_CHAINS
         self._reached: str | None = None
         self._whole_at = -math.inf
-        self._stopped = False
         self._failures = 0
         self._error: Exception | None = None
         self._kept: set[UUID] = set()
-        self._task: asyncio.Task[None] | None = None
         self._calls = BoundedCalls("aioqueue portion of retention")
+        self._task = LastingTask("aioqueue retention", self._calls, lambda: self._every)
 
     # -- what the others ask for --------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Begin to look, at a moment of the first interval."""
         if self._store is not None and self._every:
-            context = contextvars.Context()
-            self._task = self._loop.create_task(self._run(self._store), name="aioqueue retention", context=context)
-            self._task.add_done_callback(self._ended, context=context)
+            self._task.begin(partial(self._run, self._store))
 
     def stop(self) -> None:
         """Begin nothing more, and interrupt the statement that is under way. May be called again."""
-        self._stopped = True
-        for task in self.tasks:
-            task.cancel()
+        self._task.stop()
         if self._callback is not None:
             self._callback.close()
 
     @property
     def tasks(self) -> list[asyncio.Task[Any]]:
         """What there is to wait for once it's stopped."""
-        return [task for task in (self._task, self._calls.task) if task is not None]
+        return self._task.tasks
 
     def let_go(self) -> None:
         """Wait for nothing any more."""
         self.stop()
-        for task in self.tasks:
-            leave(task)
+        self._task.let_go()
 
     # -- the loop -----------------------------------------------------------------------------------------------------
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() and not self._stopped:  # by whoever cancels all tasks that there are, or with the event loop
-            self._loop.call_later(self._every, self._begin_again, context=contextvars.Context())
-
-    def _begin_again(self) -> None:
-        if not self._stopped:
-            self.begin()
 
     async def _run(self, store: SupportsRetention) -> None:
         backoff = Backoff(min(1.0, self._every), self._every)

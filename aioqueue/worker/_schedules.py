@@ -18,6 +18,7 @@ from aioqueue.vocabulary._abilities import SupportsSchedules
 from aioqueue.vocabulary._schedules import SkippedTicks
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._bounded_calls import BoundedCalls
+from aioqueue.worker._lasting_task import LastingTask
 from aioqueue.worker._schedules_decided import MOST_TICKS, STATEMENT_SECONDS, Decisions, says_away
 from aioqueue.worker._schedules_put_off import PutOff
 from aioqueue.worker._schedules_told import SchedulesTold
@@ -98,8 +99,7 @@ class Schedules:
         self._not_before = self._rest_until = 0.0
         self._in_vain = Backoff(_IN_VAIN_FIRST_SECONDS, _IN_VAIN_LONGEST_SECONDS)
         self._after_errors = Backoff(0.5, 20.0)
-        self._task: asyncio.Task[None] | None = None
-        self._stopped = False
+        self._task = LastingTask("aioqueue schedules", self._statements, self._look_again)
         self._found_listener: Callable[[], None] | None = None
         self.found = False
 
@@ -108,9 +108,7 @@ class Schedules:
     def begin(self) -> None:
         """Begin to look, once somebody knows of a tick."""
         if self._store is not None:
-            context = contextvars.Context()
-            self._task = self._loop.create_task(self._run(), name="aioqueue schedules", context=context)
-            self._task.add_done_callback(self._ended, context=context)
+            self._task.begin(self._run)
 
     def expect(self, tick: float | None) -> None:
         """Hear from the main loop in how many seconds the next tick is; None without any."""
@@ -135,7 +133,7 @@ class Schedules:
         before = self._told.enqueued
         try:
             for _ in range(_MOST_ROUNDS):
-                if self._stopped or self._store is None or not await self._look(self._store):
+                if self._task.stopped or self._store is None or not await self._look(self._store):
                     break
                 while self._deciding:
                     await asyncio.wait(list(self._deciding))
@@ -147,15 +145,12 @@ class Schedules:
 
     def stop(self) -> None:
         """Begin nothing more. What is being decided goes on. May be called again."""
-        self._stopped = True
-        for task in (self._task, self._statements.task):
-            if task is not None:
-                task.cancel()
+        self._task.stop()
 
     @property
     def tasks(self) -> list[asyncio.Task[Any]]:
         """What there is to wait for once it's stopped."""
-        return [task for task in (self._task, self._statements.task, *self._deciding) if task is not None]
+        return [*self._task.tasks, *self._deciding]
 
     def let_go(self) -> None:
         """Wait for nothing any more: what is still being decided is cancelled, and somebody else decides it."""
@@ -168,14 +163,10 @@ class Schedules:
 
     # -- when to look -------------------------------------------------------------------------------------------------
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() and not self._stopped:  # by whoever cancels all tasks that there are, or with the event loop
-            self._loop.call_later(self._after_errors.next(), self._begin_again, context=contextvars.Context())
-
-    def _begin_again(self) -> None:
-        if not self._stopped:
-            self.begin()
-            self.soon()
+    def _look_again(self) -> float:
+        """Look as soon as it begins again, since a look may have been interrupted. Returns the seconds until then."""
+        self.soon()
+        return self._after_errors.next()
 
     def _expect_at(self, when: float) -> None:
         """Look at that time, by the event loop's clock."""
@@ -243,7 +234,7 @@ class Schedules:
         self._not_before = now + self._in_vain.next()  # unless something is decided
         if not due.schedules and not self._deciding:
             self._works()
-        if not self._stopped:
+        if not self._task.stopped:
             for schedule in due.schedules:
                 self._begin_to_decide(schedule, due.now)
         return bool(due.schedules)
@@ -274,7 +265,7 @@ class Schedules:
     def _decided(self, bound: asyncio.TimerHandle, task: asyncio.Task[None]) -> None:
         bound.cancel()
         name = self._deciding.pop(task, None)
-        if name is not None and task.cancelled() and not self._stopped:
+        if name is not None and task.cancelled() and not self._task.stopped:
             self._put_off_for(name, "it was cancelled: by an enqueue middleware, or by whoever cancels all tasks")
         if self._full and self._goes_on and len(self._deciding) <= MOST_TICKS // 2:
             self._full = False

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import ClientClosed
-from aioqueue.runtime._left_behind import leave
 from aioqueue.runtime._log import event
 from aioqueue.vocabulary._abilities import SupportsSchedules
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._bounded_calls import BoundedCalls
+from aioqueue.worker._lasting_task import LastingTask
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ class Reconciling:
         self._state: tuple[bool, bool] | None = None
         self._taken: tuple[str, ...] = ()
         self._calls = BoundedCalls("aioqueue reconciling of schedules")
-        self._task: asyncio.Task[None] | None = None
-        self._stopped = False
+        self._task = LastingTask("aioqueue schedules in code", self._calls, self._after_errors.next)
         schedules.tell_when_found(self._woken.set)
 
     # -- what the others ask for --------------------------------------------------------------------------------------
@@ -88,9 +87,7 @@ class Reconciling:
     def begin(self) -> None:
         """Begin, at once."""
         if self._store is not None:
-            context = contextvars.Context()
-            self._task = self._loop.create_task(self._run(self._store), name="aioqueue schedules in code", context=context)
-            self._task.add_done_callback(self._ended, context=context)
+            self._task.begin(partial(self._run, self._store))
 
     async def reconcile_once(self) -> None:
         """Store what the code schedules, for a worker that ends by itself."""
@@ -99,30 +96,18 @@ class Reconciling:
 
     def stop(self) -> None:
         """Begin nothing more, and interrupt the statement that is under way. May be called again."""
-        self._stopped = True
-        for task in self.tasks:
-            task.cancel()
+        self._task.stop()
 
     @property
     def tasks(self) -> list[asyncio.Task[Any]]:
         """What there is to wait for once it's stopped."""
-        return [task for task in (self._task, self._calls.task) if task is not None]
+        return self._task.tasks
 
     def let_go(self) -> None:
         """Wait for nothing any more."""
-        self.stop()
-        for task in self.tasks:
-            leave(task)
+        self._task.let_go()
 
     # -- the loop -----------------------------------------------------------------------------------------------------
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() and not self._stopped:  # by whoever cancels all tasks that there are, or with the event loop
-            self._loop.call_later(self._after_errors.next(), self._begin_again, context=contextvars.Context())
-
-    def _begin_again(self) -> None:
-        if not self._stopped:
-            self.begin()
 
     async def _run(self, store: SupportsSchedules) -> None:
         while True:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import random
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import ClientClosed
-from aioqueue.runtime._left_behind import leave
 from aioqueue.runtime._log import event
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._bounded_calls import BoundedCalls
+from aioqueue.worker._lasting_task import LastingTask
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
@@ -65,8 +64,8 @@ class Tending:
         self._woken = asyncio.Event()
         self._after_errors = Backoff(0.5, 4 * EVERY_SECONDS)
         self._nothing_done = Backoff(_NOTHING_DONE_FIRST_SECONDS, EVERY_SECONDS)
-        self._task: asyncio.Task[None] | None = None
         self._portions = BoundedCalls("aioqueue portion of tending")
+        self._task = LastingTask("aioqueue tending", self._portions, self._after_errors.next)
         self._quiet_listener: Callable[[], None] | None = None
         self.quiet = False
         self.changes = 0
@@ -77,7 +76,7 @@ class Tending:
         """Begin to look, at once or at a moment of the first interval."""
         if at_once:
             self._woken.set()
-        self._task = self._loop.create_task(self._run(), name="aioqueue tending", context=contextvars.Context())
+        self._task.begin(self._run)
 
     def soon(self) -> None:
         """Look at once: a chain has ended, and not all who wait for that were told."""
@@ -90,19 +89,16 @@ class Tending:
 
     def stop(self) -> None:
         """Begin nothing more, and interrupt the statement that is under way. May be called again."""
-        for task in self.tasks:
-            task.cancel()
+        self._task.stop()
 
     @property
     def tasks(self) -> list[asyncio.Task[Any]]:
         """What there is to wait for once it's stopped."""
-        return [task for task in (self._task, self._portions.task) if task is not None]
+        return self._task.tasks
 
     def let_go(self) -> None:
         """Wait for nothing any more."""
-        self.stop()
-        for task in self.tasks:
-            leave(task)
+        self._task.let_go()
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 

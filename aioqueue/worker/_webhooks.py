@@ -19,6 +19,7 @@ from aioqueue.vocabulary._webhooks import DeliveryState, DeliveryTry
 from aioqueue.worker._addresses import AllowedReceivers
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._bounded_calls import BoundedCalls
+from aioqueue.worker._lasting_task import LastingTask
 from aioqueue.worker._text import one_line
 from aioqueue.worker._webhooks_answer import Answer
 from aioqueue.worker._webhooks_told import log_try, tell_observers
@@ -98,12 +99,11 @@ class Webhooks:
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
         self._after_errors = Backoff(0.5, 2 * _EVERY_SECONDS)
-        self._task: asyncio.Task[None] | None = None
         self._statements = BoundedCalls("aioqueue statement of webhooks")
+        self._task = LastingTask("aioqueue webhooks", self._statements, self._after_errors.next)
         self._sending: dict[asyncio.Task[None], str] = {}
         self._silent: dict[str, None] = {}
         self._closing: asyncio.Task[None] | None = None
-        self._stopped = False
         self._batcher: Batcher[DeliveryTry, None] = Batcher(self._write_batch, patience=1.0, name="writer of webhooks")
 
     # -- what the others ask for --------------------------------------------------------------------------------------
@@ -111,8 +111,7 @@ class Webhooks:
     def begin(self) -> None:
         """Begin to look for deliveries, at once."""
         self._woken.set()
-        self._task = self._loop.create_task(self._run(), name="aioqueue webhooks", context=contextvars.Context())
-        self._task.add_done_callback(self._ended, context=contextvars.Context())
+        self._task.begin(self._run)
 
     def soon(self) -> None:
         """Look at once: there is something to be sent."""
@@ -121,17 +120,14 @@ class Webhooks:
     async def send_due(self) -> None:
         """Send what is due, each once, and wait until that's done: for a worker that then ends. Others go on with it."""
         try:
-            while not self._stopped and await self._take_what_fits():
+            while not self._task.stopped and await self._take_what_fits():
                 await self.finish()
         except Exception as error:  # noqa: BLE001 - logged by the troubles
             self._troubles.add("webhooks", error)
 
     def stop(self) -> None:
         """Take nothing more. What is being sent goes on. May be called again."""
-        self._stopped = True
-        for task in (self._task, self._statements.task):
-            if task is not None:
-                task.cancel()
+        self._task.stop()
 
     async def finish(self) -> None:
         """Wait for what is being sent; each ends by itself."""
@@ -164,17 +160,10 @@ class Webhooks:
 
     @property
     def _tasks(self) -> list[asyncio.Task[Any]]:
-        return [task for task in (self._task, self._statements.task, self._closing, *self._sending) if task is not None]
+        closing = () if self._closing is None else (self._closing,)
+        return [*self._task.tasks, *closing, *self._sending]
 
     # -- the loop -----------------------------------------------------------------------------------------------------
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() and not self._stopped:  # by whoever cancels all tasks that there are, or with the event loop
-            self._loop.call_later(self._after_errors.next(), self._begin_again, context=contextvars.Context())
-
-    def _begin_again(self) -> None:
-        if not self._stopped:
-            self.begin()
 
     async def _run(self) -> None:
         while True:

@@ -99,6 +99,18 @@ async def test_a_worker_tends_now_and_then(
         await store.calls(5)
 
 
+async def test_it_goes_on_after_somebody_has_cancelled_all_tasks(
+    client: Client, registry: Registry, store: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    often(monkeypatch, 0.02)
+    async with Worker(client, registry):
+        await store.calls(1)
+        (tending,) = (task for task in asyncio.all_tasks() if task.get_name() == "aioqueue tending")
+        tending.cancel()
+        await asyncio.wait([tending], timeout=10)
+        await store.calls(store.tended + 2)
+
+
 async def test_it_goes_on_while_there_is_more_and_counts_what_was_done(
     client: Client, registry: Registry, store: Scripted, caplog: pytest.LogCaptureFixture
 ) -> None:
