@@ -24,7 +24,7 @@
 | `_lease`, `_lease_groups`, `_lease_thread`, `_unheld` | leases: kept, shared, renewed by a thread, compared |
 | `_standby` | opens them, and waits while another worker has the name that only one may have |
 | `_recovery`, `_waiting_orphans` | the jobs of dead workers; those that can't be settled now |
-| `_lasting_task`, `_bounded_calls` | loops beside the main one, until they are stopped; their calls, each waited for only so long |
+| `_lasting_task`, `_bounded_calls` | loops beside the main one, until they are stopped; their calls, bounded in time |
 | `_tending` | what no claim leads to: jobs that wait for chains that have ended, or weren't started in time |
 | `_webhooks`, `_webhooks_sender`, `_addresses` | send webhooks: the pool, one message, where it may go |
 | `_webhooks_answer`, `_webhooks_told` | what a receiver has said; what the log and observers are told |
