@@ -11,6 +11,7 @@ import click
 from aioqueue.cli._asking import ask, check_somebody_answers, yes_option
 from aioqueue.cli._bulk import change_all, counted, holders_of
 from aioqueue.cli._filter_options import FILTER_OPTIONS, filter_options, is_filtered, read_filter
+from aioqueue.cli._gate_notes import note_of_closed
 from aioqueue.cli._ids import find_ids, read_given
 from aioqueue.cli._json import json_option
 from aioqueue.cli._options import DURATION, WrongUsage, log_level_option, looking_at, read_time, run, url_option
@@ -86,6 +87,7 @@ class _Change:
         from_start: Whether there is `--from-start`.
         reason: Whether there is `--reason`.
         when: Whether there are `--delay` and `--at`, of which one is given.
+        starts: Whether it's meant to have jobs started: then it's said which limits of 0 keep them.
     """
 
     name: str
@@ -101,6 +103,7 @@ class _Change:
     from_start: bool = False
     reason: bool = False
     when: bool = False
+    starts: bool = False
 
 
 async def _retry(client: Client, ids: Sequence[UUID], how: _How) -> Portion:
@@ -174,6 +177,7 @@ _CHANGES = (
         done="made due",
         wrong="it isn't pending",
         states=("scheduled",),
+        starts=True,
     ),
     _Change(
         "reschedule",
@@ -290,6 +294,8 @@ async def _change_all(
         where = await read_filter(client, given, states=change.states, ends=True)
         apply = functools.partial(change.apply_to_all, how=how)
         await change_all(client, change.done, apply, where, report, yes=yes)
+        if change.starts and report.done:
+            _tell_notes(await note_of_closed(client, (), where.types))
 
 
 async def _change_given(
@@ -314,12 +320,21 @@ async def _change_given(
 
 
 async def _change_portion(client: Client, change: _Change, ids: Sequence[UUID], report: Report, how: _How) -> None:
+    before = await client.store.fetch_ends(ids) if change.starts else ()
     try:
         became = await change.apply(client, ids, how)
     except StoreError as error:
         report.tell_each(_told(error, Cancellation if change.reason else Changed), change.wrong)
         raise
     report.tell_each(became, change.wrong, holders_of(became))
+    if change.starts:
+        done = [job for job_id, job in zip(ids, before, strict=True) if became.get(job_id) is Changed.DONE]
+        _tell_notes(await note_of_closed(client, done))
+
+
+def _tell_notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        click.echo(one_line(note), err=True)
 
 
 async def _show(client: Client, ids: Sequence[UUID]) -> None:

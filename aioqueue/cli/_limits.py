@@ -6,21 +6,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aioqueue.cli._gate_notes import known_limits, note_of_new
 from aioqueue.cli._json import json_option, print_json
 from aioqueue.cli._options import DURATION, WrongUsage, log_level_option, looking_at, run, url_option
 from aioqueue.cli._tables import show_table
 from aioqueue.cli._text import one_line
-from aioqueue.vocabulary._abilities import SupportsGates
 from aioqueue.vocabulary._gates import RATE, LimitKind
 from aioqueue.vocabulary._time import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioqueue.client import Client
     from aioqueue.vocabulary._gates import KeptSequence, StoredLimit
 
-__all__ = ["LIMITS_HEADER", "describe_limit", "known_limits", "limit_row", "limits", "sequences"]
+__all__ = ["LIMITS_HEADER", "describe_limit", "limit_row", "limits", "sequences"]
 
 LIMITS_HEADER = ("limit", "at once, or in a time", "running", "waiting", "by")
 
@@ -64,7 +63,8 @@ def put(url: str | None, name: str, places: int, *, per: float | None, burst: in
     """Let PLACES jobs run at once at a limit; 0 for none.
 
     NAME is that of a shared limit; or job:TYPE, the limit of a job type; or rate:TYPE, its rate, with --per. Workers take it
-    up at once: more lets in those that wait; less lets nobody in until fewer run.
+    up at once: more lets in those that wait; less lets nobody in until fewer run. It's said of one that is new if nobody is
+    known to ask for it.
     """
     rate = name.startswith(RATE)
     if rate and per is None:
@@ -72,18 +72,22 @@ def put(url: str | None, name: str, places: int, *, per: float | None, burst: in
     if not rate and (per is not None or burst is not None):
         raise WrongUsage(f"--per and --burst are of a rate, whose name begins with {RATE}")
 
-    async def change() -> None:
+    async def change() -> str:
         async with looking_at(url) as client:
+            before = {each.name for each in await known_limits(client)}
             if per is None:
                 await client.limits.put(name, places)
             else:
                 await client.limits.put_rate(name, places, per=per, burst=burst)
+            return await note_of_new(client, name, before)
 
-    run(change)
+    note = run(change)
     if as_json:
-        print_json({"put": name, "places": places, "per": per, "burst": burst})
-    else:
-        click.echo(one_line(f"{name}: {_counted(places, per)}"))
+        print_json({"put": name, "places": places, "per": per, "burst": burst, "note": note or None})
+        return
+    click.echo(one_line(f"{name}: {_counted(places, per)}"))
+    if note:
+        click.echo(one_line(note), err=True)
 
 
 @limits.command()
@@ -159,11 +163,6 @@ def resume(url: str | None, name: str, *, as_json: bool) -> None:
         click.echo(one_line(f"{name}: resumed" if kept else f"no failed job keeps the sequence {name}"), err=not kept)
     if not kept:
         raise click.exceptions.Exit(1)
-
-
-async def known_limits(client: Client) -> Sequence[StoredLimit]:
-    """The limits that there are; nothing where the store knows none."""
-    return await client.limits.list() if isinstance(client.store, SupportsGates) else ()
 
 
 def describe_limit(each: StoredLimit) -> dict[str, object]:

@@ -32,6 +32,7 @@ __all__ = [
     "pause_row",
     "pauses",
     "resume",
+    "unknown_types",
     "user_name",
     "what_is_paused",
 ]
@@ -99,7 +100,7 @@ def pause(
             else:
                 await client.pause(*types, **given)
             made = [each for each in await client.pauses() if _is_meant(each, types, key) and each.by == given["by"]]
-            return made, await _unknown(client, types)
+            return made, await unknown_types(client, types)
 
     made, unknown = run(stop)
     if as_json:
@@ -219,7 +220,7 @@ def _read_until(text: str) -> datetime:
         raise WrongUsage(f"--until: {text!r} is too far away") from None
 
 
-async def _unknown(client: Client, types: Sequence[str]) -> list[str]:
+async def unknown_types(client: Client, types: Sequence[str]) -> list[str]:
     """The names that neither a job nor a live worker has."""
     if not types:
         return []

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import anyio
 import click
 
+from aioqueue.cli._gate_notes import known_limits
 from aioqueue.cli._json import json_option, print_json
-from aioqueue.cli._limits import known_limits
 from aioqueue.cli._options import DURATION, WrongUsage, log_level_option, looking_at, run, url_option
 from aioqueue.cli._pauses import known_pauses
 from aioqueue.cli._tables import is_terminal, plain_table

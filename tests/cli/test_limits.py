@@ -96,6 +96,52 @@ def test_limits_are_put_shown_and_removed(migrated: Invoke, url: str) -> None:
     assert "completed" in migrated("jobs", "why", job_id).stdout
 
 
+def test_a_new_limit_that_nobody_is_known_to_ask_for_is_told_of(migrated: Invoke, url: str) -> None:
+    put = migrated("limits", "put", "strype", "3")
+    assert put.stdout == "strype: 3 at once\n"
+    assert put.stderr.startswith("strype is new, and no job is known to wait at it: job types share it by limit='strype'.")
+    assert migrated("limits", "put", "strype", "4").stderr == ""
+    assert "strype is new" not in (said := read(migrated("limits", "put", "job:limited.chrge", "3", "--json"))["note"])
+    assert said == "there is no job of the type limited.chrge, and no live worker runs it: is that its name?"
+
+    async def work() -> None:
+        async with Client(url) as client:
+            await client.enqueue_many([charge(), close()])
+            await Worker(client, registry, types=["limited.charge"]).run_once()
+
+    anyio.run(work)
+    assert migrated("limits", "put", "job:limited.charge", "4").stderr == ""
+    assert read(migrated("limits", "put", "rate:limited.charge", "4", "--per", "1m", "--json"))["note"] is None
+    nobodys = migrated("limits", "put", "rate:limited.close", "4", "--per", "1m").stderr
+    assert nobodys.startswith("no worker has told of a rate=Rate(...) of limited.close so far")
+
+
+def test_run_now_says_which_limit_of_0_keeps_a_job(migrated: Invoke, url: str) -> None:
+    async def work() -> list[str]:
+        async with Client(url) as client:
+            await client.limits.put("stripe", 0)
+            held = await client.enqueue(charge())
+            later, free = await client.enqueue_many([charge().options(delay=60), close().options(delay=60)])
+            await Worker(client, registry).run_once()
+            return [str(each.id) for each in (held, later, free)]
+
+    held, later, free = anyio.run(work)
+    said = migrated("jobs", "run-now", held)
+    assert said.stdout == f"{held}  done\n"
+    assert said.stderr == (
+        "the limit stripe is 0: what was made due is first in line there, and starts once it's raised: "
+        "`aioqueue limits put stripe PLACES`\n"
+    )
+    migrated("limits", "put", "stripe", "1")
+    assert migrated("jobs", "run-now", held, free).stderr == ""
+    migrated("limits", "put", "rate:limited.charge", "0", "--per", "1m")
+    assert "put rate:limited.charge STARTS --per TIME`" in migrated("jobs", "run-now", later).stderr
+    assert migrated("jobs", "run-now", "0" * 32, exit_code=1).stderr == ""
+    assert migrated("jobs", "run-now", "--type", "limited.charge", "--yes").stderr == ""  # none is left that is scheduled
+    migrated("jobs", "reschedule", later, "--delay", "1h")
+    assert "the rate rate:limited.charge is 0" in migrated("jobs", "run-now", "--type", "limited.charge", "--yes").stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
