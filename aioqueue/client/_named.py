@@ -61,6 +61,11 @@ class NamedType:
             "(by=): give the argument, or key="
         )
 
+    def has_set(self, parameter: str, payload: bytes) -> bool:
+        """Never: values are plain JSON."""
+        del parameter, payload
+        return False
+
     def decode_arguments(self, payload: bytes) -> dict[str, Any]:
         """Read stored arguments as plain JSON values."""
         return cast("dict[str, Any]", orjson.loads(payload))

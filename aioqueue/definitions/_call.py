@@ -66,6 +66,8 @@ class JobDefinition(Protocol):
     def converters(self) -> Mapping[type, Converter]: ...
 
     def read_default(self, parameter: str) -> object: ...
+
+    def has_set(self, parameter: str, payload: bytes) -> bool: ...
     def decode_arguments(self, payload: bytes) -> dict[str, Any]: ...
     def decode_output(self, stored: bytes) -> Any: ...
 
@@ -188,6 +190,7 @@ class Call(HasOutput[R_co]):
         Raises:
             ConflictingOptions: They contradict each other.
             ConfigurationError: A value is out of its range.
+            ArgumentsError: `Unique.by` names an argument with a set in it, which has no order.
         """
         self._used = True
         read = read_options(options)
@@ -198,13 +201,11 @@ class Call(HasOutput[R_co]):
             raise ConflictingOptions("a call can have a delay or a time (at=), not both: take one back with None")
         unique = cast("Unique | None", merged.get("unique"))
         check_unique(unique, merged, waits=bool(self.placed) or "after" in merged)
+        key = None if unique is None or not unique.by else self._argument_key
+        if unique is not None and unique.by and "unique" in options:
+            key = argument_key(self.job_type, self.payload, [str(path[0]) for _, path in self.placed], unique.by)
         made = self._clone()
-        made._options = merged
-        if unique is None or not unique.by:
-            made._argument_key = None
-        elif "unique" in options:
-            placed = [str(path[0]) for _, path in self.placed]
-            made._argument_key = argument_key(self.job_type, self.payload, placed, unique.by)
+        made._options, made._argument_key = merged, key
         if "after" in options:
             for each in made.waits_for:
                 if isinstance(each, Call):

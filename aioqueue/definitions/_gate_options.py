@@ -13,6 +13,7 @@ from aioqueue.vocabulary._abilities import SupportsGates
 from aioqueue.vocabulary._gate_values import sequence_of
 from aioqueue.vocabulary._gates import By, GateRules, SequenceMember
 from aioqueue.vocabulary._safe_text import safe_repr
+from aioqueue.vocabulary._unordered import has_set
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -217,20 +218,12 @@ def refuse_unordered_values(rules: GateRules, arguments: Mapping[str, object]) -
         ArgumentsError: There is one.
     """
     for option, by in rules.told_apart_by.items():
-        if not by.metadata and _has_set(arguments.get(by.name)):
+        if not by.metadata and has_set(arguments.get(by.name)):
             raise ArgumentsError(
                 f"{rules.type}: {by.name!r} has a set in it, which has no order, and {option} of the type tells its jobs apart "
                 "by it: take a sorted list",
                 path=by.name,
             )
-
-
-def _has_set(value: object) -> bool:
-    if isinstance(value, dict):
-        return any(map(_has_set, cast("dict[object, object]", value).values()))
-    if isinstance(value, (list, tuple)):
-        return any(map(_has_set, cast("Sequence[object]", value)))
-    return isinstance(value, (set, frozenset))
 
 
 def refuse_waiting_values(rules: GateRules, placed: Sequence[Placed]) -> None:

@@ -17,6 +17,7 @@ from aioqueue.definitions._gate_options import GateOptions, refuse_unordered_val
 from aioqueue.definitions._import_names import refuse_unreachable, refuse_without_import_name
 from aioqueue.errors import ArgumentsError, ConflictingOptions, RegistrationError
 from aioqueue.vocabulary._codec import ArgumentsCodec, ValueCodec
+from aioqueue.vocabulary._unordered import has_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -196,6 +197,15 @@ class JobType(Generic[P, R, F]):
                 f"{self.name}: the default of {parameter!r} can't be in a key (by=): {error}. Pass the argument, or give key="
             ) from None
         return written[parameter]
+
+    def has_set(self, parameter: str, payload: bytes) -> bool:
+        """Whether a parameter has a set, or a value with one within: as it was passed, or by default.
+
+        Arguments:
+            parameter: Its name.
+            payload: The arguments as stored: those that were passed.
+        """
+        return has_set(self._resolved()[0].decode_one(payload, parameter, self._parameters.defaults.get(parameter)))
 
     def decode_arguments(self, payload: bytes) -> dict[str, Any]:
         """Read stored arguments into the annotated types.

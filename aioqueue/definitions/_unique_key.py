@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import orjson
 
 from aioqueue.definitions._call_options import LONGEST_LABEL_BYTES
-from aioqueue.errors import ConflictingOptions
+from aioqueue.errors import ArgumentsError, ConflictingOptions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -30,6 +30,10 @@ class HasDefaults(Protocol):
         Raises:
             ConflictingOptions: There is no such parameter, it has no default, or none that can be stored.
         """
+        ...
+
+    def has_set(self, parameter: str, payload: bytes) -> bool:
+        """Whether a parameter has a set, or a value with one within: as it was passed, or by default."""
         ...
 
 
@@ -87,6 +91,7 @@ def argument_key(job_type: HasDefaults, payload: bytes, placed: Collection[str],
 
     Raises:
         ConflictingOptions: There is no such argument, or it has an output within.
+        ArgumentsError: One has a set in it, which each process would write in another order: each would have another key.
     """
     passed: Mapping[str, object] = orjson.loads(payload)
     if waiting := sorted(set(by) & set(placed)):
@@ -95,5 +100,12 @@ def argument_key(job_type: HasDefaults, payload: bytes, placed: Collection[str],
             "isn't there before the job runs: give key="
         )
     values = {name: passed[name] if name in passed else job_type.read_default(name) for name in by}
+    for name in by:
+        if job_type.has_set(name, payload):
+            raise ArgumentsError(
+                f"{job_type.name}: {name!r} has a set in it, which has no order, and can't be in the key (by=): take a sorted "
+                "list, or give key=",
+                path=name,
+            )
     written = orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
     return written.decode() if len(written) <= LONGEST_LABEL_BYTES else f"sha256:{hashlib.sha256(written).hexdigest()}"

@@ -284,6 +284,11 @@ class ArgumentsCodec:
         except CodecError as error:
             raise ArgumentsError(str(error), path=error.path) from error
 
+    def decode_one(self, payload: bytes, name: str, default: object) -> object:
+        """Read one argument of those that `encode` has written; the default, if it isn't among them."""
+        raw = _objects.decode(payload).get(name)
+        return default if raw is None else self._codecs[name].decode(bytes(raw), name)
+
 
 def _object(parts: list[bytes]) -> bytes:
     written = b"{" + b",".join(parts) + b"}"

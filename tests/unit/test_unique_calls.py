@@ -10,13 +10,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from aioqueue import (
+    ArgumentsError,
     BlockerCycle,
     CallAlreadyEnqueued,
     ConfigurationError,
     ConflictingOptions,
+    JobType,
+    Limit,
     Registry,
     Unique,
 )
@@ -91,6 +95,67 @@ def test_the_key_of_arguments_goes_with_what_made_it() -> None:
     assert call == report(7).options(unique=Unique(by=("tenant_id",)))
     assert report(7).key is None
     assert report(7).options(key="k").key == "k"
+
+
+@dataclass
+class Labelled:
+    labels: set[str]
+
+
+class Grouped(msgspec.Struct):
+    parts: list[frozenset[int]]
+
+
+NO_ORDER: dict[str, object] = {
+    "plain": {"a", "b"},
+    "frozen": frozenset({1, 2}),
+    "nested": {"x": [{"a", "b"}]},
+    "within": Labelled({"a", "b"}),
+    "grouped": Grouped([frozenset({1, 2})]),
+    "many": (Labelled(set()),),
+}
+
+
+@registry.job
+def sorted_out(
+    number: int,
+    plain: set[str] | None = None,
+    frozen: frozenset[int] | None = None,
+    nested: dict[str, list[set[str]]] | None = None,
+    within: Labelled | None = None,
+    grouped: Grouped | None = None,
+    many: tuple[Labelled, ...] = (),
+    by_default: frozenset[str] = frozenset({"a", "b"}),
+) -> None: ...
+
+
+@pytest.mark.parametrize("name", NO_ORDER)
+def test_a_set_makes_no_key(name: str) -> None:
+    """Each process would write the same one in another order, and have another key."""
+    call: Call[None] = sorted_out(1, **{name: NO_ORDER[name]})  # type: ignore[arg-type]  # each is that parameter's
+    with pytest.raises(ArgumentsError, match=rf"^\S*sorted_out: '{name}' has a set in it, .* can't be in the key") as caught:
+        call.options(unique=Unique(by=("number", name)))
+    assert caught.value.path == name
+    assert call.options(unique=Unique(by=("number",))).key == '{"number":1}'
+    with pytest.raises(ArgumentsError, match=f"'{name}' has a set in it, .*limit= of the type"):
+        limited_by(name)(1, **{name: NO_ORDER[name]})
+
+
+def limited_by(name: str) -> JobType[..., None, Any]:
+    made: JobType[..., None, Any] = Registry().job(limit=Limit(1, by=name))(sorted_out.fn)
+    return made
+
+
+@pytest.mark.filterwarnings("error::aioqueue.CallNeverEnqueued")
+def test_a_call_whose_key_is_refused_was_used() -> None:
+    with pytest.raises(ConflictingOptions):
+        report(1).options(unique=Unique(by=("tenant",)))
+
+
+def test_a_set_by_default_makes_none_either() -> None:
+    with pytest.raises(ArgumentsError, match="'by_default' has a set in it"):
+        sorted_out(1).options(unique=Unique(by=("by_default",)))
+    assert sorted_out(1).options(unique=Unique(by=("many", "plain"))).key == '{"many":[],"plain":null}'
 
 
 def test_a_key_by_name_is_made_of_what_is_given() -> None:
