@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.store_rules._counts import MOST_COUNTED_JOBS
+from aioqueue.vocabulary._gates import FAIR
 from aioqueue.vocabulary._job import JobState
 from aioqueue.vocabulary._stats import Stats, TypeStats
 
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["read_stats", "stats_statements"]
 
+_AGE = "extract(epoch FROM statement_timestamp() - greatest({}, '0001-01-01 00:00:00+00'::timestamptz))::float8"
+# Jobs that wait for their turn in lanes are held, and due all the same: nothing but a slot keeps them. 'turn' has their age, of
+# which the first of each lane, type and priority says enough.
+_HEAD = f"""SELECT j.gate COLLATE "C" AS gate, j.type, j.priority, j.run_at FROM @schema@.job j
+    WHERE j.state <= 0 AND {{after}} AND j.gate COLLATE "C" < '{FAIR[:-1]};'
+    ORDER BY j.gate COLLATE "C", j.type, j.priority, j.run_at, j.id LIMIT 1"""
+_FIRST = f"""j.gate COLLATE "C" >= '{FAIR}'"""
+_BEHIND = """(j.gate COLLATE "C", j.type, j.priority) > (h.gate, h.type, h.priority)"""
 _STATS = f"""WITH RECURSIVE pending_type AS (
     (SELECT j.type FROM @schema@.job j WHERE j.state = 1 ORDER BY j.type LIMIT 1)
     UNION ALL
@@ -26,12 +35,16 @@ _STATS = f"""WITH RECURSIVE pending_type AS (
     UNION ALL
     SELECT (SELECT a.type FROM @schema@.archive a WHERE a.type > t.type ORDER BY a.type LIMIT 1)
     FROM archived_type t WHERE t.type IS NOT NULL
+), lane_head AS (
+    ({_HEAD.format(after=_FIRST)})
+    UNION ALL
+    SELECT next.* FROM lane_head h CROSS JOIN LATERAL (
+        {_HEAD.format(after=_BEHIND)}) AS next
 ), lane AS (
     SELECT t.type, p.priority FROM pending_type t CROSS JOIN generate_series(1, 4) AS p(priority) WHERE t.type IS NOT NULL
 )
 SELECT 'ready' AS state, lane.type, sum(found.jobs)::bigint AS jobs,
-       extract(epoch FROM
-           statement_timestamp() - greatest(min(found.first), '0001-01-01 00:00:00+00'::timestamptz))::float8 AS oldest
+       {_AGE.format("min(found.first)")} AS oldest
 FROM lane CROSS JOIN LATERAL (
     SELECT count(*) AS jobs, min(r.run_at) AS first FROM (
         SELECT j.run_at FROM @schema@.job j WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority
@@ -55,6 +68,9 @@ UNION ALL
 SELECT 'held', r.type, count(*), NULL
 FROM (SELECT j.type FROM @schema@.job j WHERE j.state = 0 AND j.gate > '' LIMIT {MOST_COUNTED_JOBS * 10}) AS r
 GROUP BY r.type
+UNION ALL
+SELECT 'turn', r.type, 0::bigint, {_AGE.format("min(r.run_at)")}
+FROM (SELECT h.type, h.run_at FROM lane_head h LIMIT {MOST_COUNTED_JOBS}) AS r GROUP BY r.type
 UNION ALL
 SELECT s.name, t.type, found.jobs, NULL
 FROM archived_type t CROSS JOIN (VALUES ('completed', 4), ('continued', 5), ('failed', 6), ('cancelled', 7)) AS s(name, state)
@@ -87,13 +103,15 @@ def _stats(rows: Sequence[Row]) -> Stats:
     for name, type_name, number, age in rows:
         if not name:
             workers.append(type_name)
+        elif name == "turn":
+            oldest[type_name] = max(age, oldest.get(type_name, 0.0))
         elif number:
             state = JobState(name)
             counts.setdefault(type_name, {})[state] = min(number, MOST_COUNTED_JOBS)
             if number > MOST_COUNTED_JOBS:
                 capped.setdefault(type_name, set()).add(state)
             if age is not None:
-                oldest[type_name] = max(age, 0.0)
+                oldest[type_name] = max(age, oldest.get(type_name, 0.0))
     types = {
         name: TypeStats(counts=each, capped=frozenset(capped.get(name, ())), oldest_ready=oldest.get(name))
         for name, each in sorted(counts.items())

@@ -8,6 +8,7 @@ from aioqueue.sqlite._lease_clock import LEASE_VALID, clock_parameters
 from aioqueue.sqlite._rows import load, text_of
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.store_rules._counts import MOST_COUNTED_JOBS
+from aioqueue.vocabulary._gates import FAIR
 from aioqueue.vocabulary._job import JobState, StoredState
 from aioqueue.vocabulary._stats import Stats, TypeStats
 
@@ -38,6 +39,24 @@ SELECT type,
      FROM json_each('[1,2,3,4]') AS p),
     (SELECT {NOW} - min((SELECT max(0, min(run_at)) FROM job INDEXED BY job_due
         WHERE state = 1 AND type = kind.type AND priority = p.value))
+     FROM json_each('[1,2,3,4]') AS p)
+FROM kind WHERE type IS NOT NULL
+"""
+
+# Jobs that wait for their turn in lanes are held, and due all the same: nothing but a slot keeps them. They're looked for among
+# the oldest that are held of each type.
+_TURNS = f"""
+WITH RECURSIVE kind(type) AS (
+    SELECT (SELECT min(type) FROM job INDEXED BY job_parked WHERE state = 0 AND open_blockers = 0)
+    WHERE EXISTS (SELECT 1 FROM job INDEXED BY job_held WHERE state = 0 AND gate >= '{FAIR}' AND gate < '{FAIR[:-1]};')
+    UNION ALL SELECT (
+        SELECT min(type) FROM job INDEXED BY job_parked WHERE state = 0 AND open_blockers = 0 AND type > kind.type)
+    FROM kind WHERE kind.type IS NOT NULL)
+SELECT type,
+    (SELECT {NOW} - min((SELECT max(0, run_at) FROM (
+        SELECT run_at, gate FROM job INDEXED BY job_parked
+        WHERE state = 0 AND open_blockers = 0 AND type = kind.type AND priority = p.value ORDER BY run_at LIMIT 1000)
+        WHERE gate >= '{FAIR}' AND gate < '{FAIR[:-1]};' LIMIT 1))
      FROM json_each('[1,2,3,4]') AS p)
 FROM kind WHERE type IS NOT NULL
 """
@@ -73,6 +92,9 @@ def read_stats(connection: Statements) -> Stats:
         of_type[JobState.SCHEDULED] = sum(load(scheduled))
         if of_type[JobState.READY]:
             oldest[text_of(job_type)] = max(0.0, due / 1e6)
+    for job_type, due in connection.execute(_TURNS).fetchall():
+        if due is not None:
+            oldest[text_of(job_type)] = max(due / 1e6, oldest.get(text_of(job_type), 0.0))
     for job_type, state, blocked, number in connection.execute(_BUSY, cap).fetchall():
         counts.setdefault(text_of(job_type), {})[StoredState(state).shown(due=True, blocked=bool(blocked))] = number
     types = connection.execute(ARCHIVED_TYPES).fetchone()[0]

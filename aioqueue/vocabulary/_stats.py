@@ -20,7 +20,8 @@ class TypeStats:
     Attributes:
         counts: Every state that occurs.
         capped: The states whose number is at least the one shown: counting stops at 10,000.
-        oldest_ready: Seconds that the oldest ready job has been due for; None without one.
+        oldest_ready: Seconds that the oldest job has been due for that is ready, or waits for its turn (`fairness_by`); None
+            without one.
     """
 
     counts: Mapping[JobState, int]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -172,6 +173,25 @@ async def connection(anyio_backend: str, held_url: str) -> AsyncIterator[asyncpg
 async def test_gates(connection: asyncpg.Connection[Any], name: str) -> None:
     plan = await explain(connection, STATEMENTS[name], ARGUMENTS[name])
     bounded(plan, buffers=BUFFERS.get(name, 3_000), rows=21_000 if name in COUNTING else 10_000)
+
+
+async def test_the_oldest_that_waits_for_its_turn(connection: asyncpg.Connection[Any]) -> None:
+    """One row of each lane is read, 10,000 at most, by its place in the index, however many are in it."""
+    plan = await explain(connection, STATEMENTS["stats"], [])
+    bounded(plan, buffers=250_000, rows=150_000)
+    (walk,) = [each for each in nodes(json.loads(plan.text)[0]["Plan"]) if each.get("Subplan Name") == "CTE lane_head"]
+    behind = [each for each in nodes(walk) if each.get("Index Name") == "job_gate"]
+    assert len(behind) == 2
+    assert all(each["Actual Rows"] == 1 and not each.get("Rows Removed by Filter") for each in behind), plan.text
+    assert sum(each["Actual Loops"] for each in behind) <= 2_002
+    assert walk["Shared Hit Blocks"] + walk["Shared Read Blocks"] < 15_000
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A plan's node, and those below it."""
+    yield plan
+    for each in plan.get("Plans", ()):
+        yield from nodes(each)
 
 
 @pytest.mark.parametrize("sql", OF_TRIGGERS)

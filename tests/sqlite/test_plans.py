@@ -20,6 +20,7 @@ from aioqueue.sqlite._options import Options
 from aioqueue.sqlite._pauses import _put
 from aioqueue.sqlite._recovery import _NEXT_AROUND_PAUSES, _NEXT_DUE
 from aioqueue.sqlite._settle import settle
+from aioqueue.sqlite._stats import _TURNS
 from aioqueue.vocabulary._job import Settlement, SettlementKind
 from aioqueue.vocabulary._pauses import NewPause, PauseTarget
 from tests.sqlite.conftest import new_job
@@ -188,6 +189,22 @@ def test_a_claim_costs_the_same_whatever_else_waits(path: Path) -> None:
     after = steps(connection, _PICK, picked), steps(connection, _NEXT_DUE, due)
     assert after[0] <= before[0] + 2
     assert after[1] <= before[1] + 2
+    connection.close()
+
+
+def test_the_oldest_that_waits_for_its_turn_costs_the_same_however_many_wait(path: Path) -> None:
+    """Also behind many that are held elsewhere, and nothing where no lane is."""
+    connection = connect(Options(path=path))
+    migrate(connection, 5.0)
+    costs: list[int] = []
+    for gate in ("job:a", "fair:a=1", "fair:a=1", "fair:a=2"):
+        costs.append(steps(connection, _TURNS, {}))
+        in_transaction(connection, 5.0, lambda each: insert_rows(each, [new_job("a") for _ in range(3000)]))
+        connection.execute("UPDATE job SET state = 0, gate = ? WHERE state = 1", (gate,))
+    costs.append(steps(connection, _TURNS, {}))
+    none, elsewhere, *lanes = costs
+    assert none == elsewhere < 5
+    assert max(lanes) <= min(lanes) + 2 < 200
     connection.close()
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.testing.conformance._case import Subject
 from aioqueue.testing.conformance._gates_tools import BY_TENANT, Worker, limit_of, tenant, with_gates
-from aioqueue.testing.conformance._tools import HOUR, check, equal, expect_state, insert_one, job
+from aioqueue.testing.conformance._tools import HOUR, about, check, equal, expect_state, insert_one, job, states_of
 from aioqueue.testing.conformance._waiting import complete
 from aioqueue.vocabulary._abilities import SupportsPauses
 from aioqueue.vocabulary._gates import GateRules
@@ -46,6 +46,27 @@ async def one_of_each_comes_before_the_second_of_any(harness: Harness) -> None:
     )
     rest = _tenants(await worker.claim(3))
     equal(rest[tenant("little")] + _tenants(claimed)[tenant("little")], 2, "how many of one with two have come")
+
+
+@subject()
+async def the_oldest_that_waits_for_its_turn_counts_as_ready(harness: Harness) -> None:
+    """It's shown as held, and only the slots of workers keep it; what is held at a limit isn't late."""
+    if (gates := with_gates(store := harness.store)) is None:
+        return
+    await gates.put_limits([limit_of("limited", 0)])
+    first = [job(payload=tenant("big")), job(payload=tenant("big"), priority=3), job("limited")]
+    await store.insert(first)
+    await harness.age(HOUR)
+    small = job(payload=tenant("small"))
+    await store.insert([small, job("limited")])
+    await Worker(store, {"limited": GateRules(type="limited", limit=True)}).claim()
+    worker = Worker(store, FAIR)
+    (claimed,) = await worker.claim(1)
+    equal(claimed.id, first[0].id, "who is first")
+    equal(await states_of(store, first[1].id, small.id), [JobState.HELD] * 2, "the states of what waits for its turn")
+    stats = await store.stats()
+    about(stats.types["a"].oldest_ready, HOUR, "the age of what waits for its turn")
+    equal(stats.types["limited"].oldest_ready, None, "the age of what waits at a limit")
 
 
 @subject()
