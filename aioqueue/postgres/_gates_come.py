@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._gates_look import GateLooks
     from aioqueue.postgres._gates_refusals import PassedOver
     from aioqueue.postgres._options_schema import Schema
+    from aioqueue.store_rules._gates import GateState
 
 __all__ = ["MOST_COME", "Come", "come_statements", "let_come"]
 
@@ -152,6 +153,29 @@ async def let_come(
         StoreContended: With `lock`: somebody keeps one of them.
     """
     states = await looks.look(connection, statements, freed, lock=freed if lock else ())
+    counts, heads, again = _room(states, freed)
+    heads = {job_id: gate for job_id, gate in heads.items() if job_id not in passed_over}
+    left: Mapping[str, int] = {}
+    if singly:
+        rows, left = await _come_singly(connection, statements, counts, heads, passed_over)
+    else:
+        ids = list(passed_over.ids)
+        rows = [*await connection.fetch(statements["gates_let_come"], list(counts), list(counts.values()), ids)]
+        if heads:
+            rows += await connection.fetch(statements["gates_let_come_heads"], list(heads), list(heads.values()))
+    again = {gate: most for gate, most in again.items() if any(row[4] == gate for row in rows)}
+    if again := {**again, **left}:
+        await connection.fetch(statements["gates_mark_again"], list(again), list(again.values()))
+    if rates := [gate for gate in freed if kind_of(gate) is GateKind.RATE]:
+        await connection.fetch(statements["gates_wake"], rates, [states[gate].free or 0 for gate in rates])
+    firsts = _firsts(rows)
+    if origin is not None and firsts and (note := due_note({name for name, _ in firsts}, 0.0, origin)) is not None:
+        await connection.fetch(statements["notify"], note)
+    return Come(firsts, bool(again), len(rows))
+
+
+def _room(states: Mapping[str, GateState], freed: Mapping[str, int]) -> tuple[dict[str, int], dict[UUID, str], dict[str, int]]:
+    """How many of each type may come at each gate, whose turn it is in sequences, and for how many there's room beyond that."""
     counts: dict[str, int] = {}
     heads: dict[UUID, str] = {}
     again: dict[str, int] = {}
@@ -168,28 +192,16 @@ async def let_come(
             counts[gate] = min(free, MOST_COME)
             if free > MOST_COME:
                 again[gate] = free - MOST_COME
-    heads = {job_id: gate for job_id, gate in heads.items() if job_id not in passed_over}
-    left: Mapping[str, int] = {}
-    if singly:
-        rows, left = await _come_singly(connection, statements, counts, heads, passed_over)
-    else:
-        ids = list(passed_over.ids)
-        rows = [*await connection.fetch(statements["gates_let_come"], list(counts), list(counts.values()), ids)]
-        if heads:
-            rows += await connection.fetch(statements["gates_let_come_heads"], list(heads), list(heads.values()))
-    again = {gate: most for gate, most in again.items() if any(row[4] == gate for row in rows)}
-    if again := {**again, **left}:
-        await connection.fetch(statements["gates_mark_again"], list(again), list(again.values()))
-    if rates := [gate for gate in freed if kind_of(gate) is GateKind.RATE]:
-        await connection.fetch(statements["gates_wake"], rates, [states[gate].free or 0 for gate in rates])
+    return counts, heads, again
+
+
+def _firsts(rows: Sequence[Row]) -> dict[Lane, Floor]:
+    """The first of those that have come in each lane, but for what leaves a gate to wait for its time."""
     firsts: dict[Lane, Floor] = {}
     for job_type, priority, run_at, job_id, gate in rows:
-        if gate is None:
-            continue
-        firsts[job_type, priority] = min(firsts.get((job_type, priority), (run_at, job_id)), (run_at, job_id))
-    if origin is not None and firsts and (note := due_note({name for name, _ in firsts}, 0.0, origin)) is not None:
-        await connection.fetch(statements["notify"], note)
-    return Come(firsts, bool(again), len(rows))
+        if gate is not None:
+            firsts[job_type, priority] = min(firsts.get((job_type, priority), (run_at, job_id)), (run_at, job_id))
+    return firsts
 
 
 async def _come_singly(
