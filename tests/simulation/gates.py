@@ -92,14 +92,19 @@ class GateChecker:
             self._book.note(f"limit {each.name} is {each.places}{', by code' if defined else ''}")
             by_code = each if defined else None if known is None else known.defined
             self._limits[each.name] = _Limit(each, by_code, changed=not defined)
-            self._starts.pop(each.name, None)
+            self._begin_to_count(each.name)
 
     def removed(self, names: Sequence[str]) -> None:
         """Somebody has removed limits."""
         for name in names:
             self._book.note(f"limit {name} is removed")
             self._limits.pop(name, None)
-            self._starts.pop(name, None)
+            self._begin_to_count(name)
+
+    def _begin_to_count(self, rate: str) -> None:
+        """Starts under another rate than before: those from before count for when the next one is due, and for nothing else."""
+        if rate in self._starts:
+            self._starts[rate] = _Starts(arrival=self._starts[rate].arrival)
 
     def resumed(self, names: Sequence[str]) -> None:
         """Somebody lets sequences go on: those that have failed keep nobody any more."""
