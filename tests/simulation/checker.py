@@ -63,6 +63,7 @@ class Checker:
 
     def lease_told(self, lease_id: int, process: Process, asked_at: float) -> None:
         """A worker has got the answer with its new lease, or that its old one is still valid."""
+        process.heard_of_its_lease()
         if (lease := self._book.leases.get(lease_id)) is None:
             return
         if lease.process is not None and self._book.now() > lease.known_until:

@@ -75,7 +75,7 @@ class Process(Host):
         self.patience = 0.01
         self.leaving = False
         self.stopped_at: float | None = None
-        self.disturbed_at = self.erred_at = self.active_at = scheduler.now
+        self.disturbed_at = self.erred_at = self.active_at = self._heard_at = scheduler.now
         self.held_up = 0
         self.held_up_until = 0.0
         self.away_until = 0.0
@@ -112,6 +112,13 @@ class Process(Host):
     def disturbed(self) -> None:
         """Something keeps it from renewing its leases."""
         self.disturbed_at = max(self.disturbed_at, self._scheduler.now)
+
+    def heard_of_its_lease(self) -> None:
+        """A lease of it is valid. After a gap in that nothing is recovered for a while, as others may have had one, too."""
+        now = self._scheduler.now
+        if now - self._heard_at > 2 * self.renew_every:
+            self.erred_at = now
+        self._heard_at = now
 
     def _wait(self) -> float:
         if not self._starved or self._network.calm or not self.alive or self._chance.random() < _PROMPT:
