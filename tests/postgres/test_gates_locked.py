@@ -10,6 +10,7 @@ import pytest
 from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._gates import GateRules, LimitKind, NewLimit, SequenceMember
 from tests.postgres.stores import completed, connected, job, opened
+from tests.postgres.test_blockers_races import failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -110,3 +111,23 @@ async def test_a_mark_that_is_committed_late_is_seen_by_the_claim_after_a_look(p
         assert (await store.next_due(TYPES, own=[lease], gates=RULES)).job == 0 or taken
         taken += await store.claim(lease, TYPES, 10, gates=RULES)
         assert [each.type for each in taken] == ["a"]
+
+
+async def test_members_are_locked_in_one_order_whatever_the_order_in_the_archive(postgres_url: str) -> None:
+    """Whoever removes failed members, and whoever lets their sequences go on, lock them in the order of their chains."""
+    async with opened(postgres_url) as store, connected(postgres_url) as other, connected(postgres_url) as pruning:
+        lease = await store.open_lease("w", 600)
+        members = [job(sequence=SequenceMember(name=name, block=True)) for name in ("s", "t")]
+        await store.insert(members)
+        running = {each.id: each for each in await store.claim(lease, ["a"], 10, gates={})}
+        for each in reversed(members):  # the archive has the later chain first
+            await store.settle([failed(running[each.id])])
+        async with other.transaction():
+            lock = "SELECT FROM aioqueue.gate_member WHERE chain_id = $1 FOR UPDATE NOWAIT"
+            await other.execute(lock, members[0].id)
+            removal = asyncio.create_task(pruning.execute("DELETE FROM aioqueue.archive"))
+            while not removal.done() and not await other.fetch(TRIES):
+                pass
+            await other.execute(lock, members[1].id)
+        await removal
+        assert await other.fetchval("SELECT count(*) FROM aioqueue.gate_member") == 0

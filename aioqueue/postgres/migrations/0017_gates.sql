@@ -174,23 +174,32 @@ END
 CREATE TRIGGER gone_from_gates AFTER DELETE ON @schema@.job REFERENCING OLD TABLE AS gone FOR EACH STATEMENT
     EXECUTE FUNCTION @schema@.gone_from_gates();
 
--- What has failed or was cancelled and can't be retried any more was a member for the last time.
+-- What has failed or was cancelled and can't be retried any more was a member for the last time. Members are locked in the order of
+-- their chains, as by whoever lets sequences go on, whatever the order is in which the archive's rows are removed.
 CREATE FUNCTION @schema@.left_archive() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @body@
+DECLARE
+    chains uuid[];
 BEGIN
-    DELETE FROM @schema@.gate_past_member m WHERE m.chain_id = coalesce(OLD.chain_id, OLD.id);
-    WITH gone AS (
-        DELETE FROM @schema@.gate_member m WHERE m.chain_id = coalesce(OLD.chain_id, OLD.id) AND m.failed RETURNING m.sequence
+    SELECT array_agg(coalesce(gone.chain_id, gone.id)) INTO chains FROM gone WHERE gone.state IN (6, 7);
+    IF chains IS NULL THEN
+        RETURN NULL;
+    END IF;
+    WITH kept AS MATERIALIZED (
+        SELECT m.chain_id FROM @schema@.gate_member m WHERE m.chain_id = ANY(chains) AND m.failed ORDER BY m.chain_id FOR UPDATE
+    ), member AS (
+        DELETE FROM @schema@.gate_member m WHERE m.chain_id = ANY(ARRAY(SELECT chain_id FROM kept)) RETURNING m.sequence
     )
-    INSERT INTO @schema@.gate_mark (gate) SELECT 'sequence=' || sequence FROM gone;
+    INSERT INTO @schema@.gate_mark (gate) SELECT 'sequence=' || sequence FROM member;
     IF FOUND THEN
         PERFORM pg_notify('@channel@', '{"g":true}');
     END IF;
+    DELETE FROM @schema@.gate_past_member m WHERE m.chain_id = ANY(chains);
     RETURN NULL;
 END
 @body@;
 
-CREATE TRIGGER left_archive AFTER DELETE ON @schema@.archive FOR EACH ROW WHEN (OLD.state IN (6, 7))
+CREATE TRIGGER left_archive AFTER DELETE ON @schema@.archive REFERENCING OLD TABLE AS gone FOR EACH STATEMENT
     EXECUTE FUNCTION @schema@.left_archive();
 
 -- Locks gates until the end of the transaction, in one order, which everybody keeps to; after it, whoever locks rows waits for none.
