@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.store_rules._gates import GateState
-from aioqueue.testing.memory import _claim, _gates, _pauses, _rows_gates
+from aioqueue.testing.memory import _claim, _gates, _pauses, _rows_gates, _stats
 from aioqueue.testing.memory._rows_gates import Gates, Member
 from aioqueue.vocabulary._gates import GateKind, kind_of
 from aioqueue.vocabulary._job import StoredState
@@ -168,5 +168,13 @@ IN_ORDER: dict[str, Mistake] = {
     ),
     "a store whose workers aren't woken for what waits for its turn": Mistake(
         ((_pauses, "is_in_fair_lane", lambda _: False),), cases=("fairness/what_waits_for_its_turn_is_due",)
+    ),
+    "a store for which nothing is late that waits for its turn": Mistake(
+        ((_stats, "is_in_fair_lane", lambda _: False),),
+        cases=("fairness/the_oldest_that_waits_for_its_turn_counts_as_ready",),
+    ),
+    "a store for which what is held at a limit is late": Mistake(
+        ((_stats, "is_in_fair_lane", lambda row: row.held_by is not None),),
+        cases=("fairness/the_oldest_that_waits_for_its_turn_counts_as_ready",),
     ),
 }
