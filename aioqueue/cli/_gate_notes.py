@@ -36,6 +36,10 @@ async def note_of_new(client: Client, name: str, before: Collection[str]) -> str
         return ""
     option = "rate=Rate(...)" if name.startswith(RATE) else "limit=Limit(...)"
     job_type = name.removeprefix(RATE).removeprefix(JOB_LIMIT)
+    if job_type == name and not await unknown_types(client, [name]):
+        return (
+            f"{name} is a new limit for types to share. That of the job type {name} is {JOB_LIMIT}{name}, its rate {RATE}{name}"
+        )
     if job_type == name:
         return (
             f"{name} is new, and no job is known to wait at it: job types share it by limit={name!r}. To see which limits a "

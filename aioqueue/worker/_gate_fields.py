@@ -53,12 +53,12 @@ def _tell(slot: Slot, lacking: dict[str, str], parameters: tuple[str, ...]) -> N
     """Say which fields aren't there, and what may have been meant instead: a parameter."""
     job = slot.job
     logger.warning(
-        "%s %s: %s of its type goes by a field of the metadata that it hasn't got: all jobs without it count as one. Give it "
-        "at the call, or by a middleware, as None where there is no value; or name a parameter, of which there are: %s. It's "
-        "told once",
+        "%s %s: its type tells jobs apart by a field of the metadata that it hasn't got (%s): all jobs without it count as "
+        "one. Give it at the call, or by a middleware, as None where there is no value; or name a parameter, of which there "
+        "are: %s. It's told once",
         one_line(job.type),
         job.id,
-        one_line(" and ".join(f"{option}{name!r}" for option, name in lacking.items())),
+        one_line(", ".join(f"{option}{name!r}" for option, name in lacking.items())),
         ", ".join(parameters) or "none",
         extra=slot.event("gates.field_missing", fields=list(dict.fromkeys(lacking.values()))),
     )

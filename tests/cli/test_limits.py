@@ -112,6 +112,8 @@ def test_a_new_limit_that_nobody_is_known_to_ask_for_is_told_of(migrated: Invoke
     anyio.run(work)
     assert migrated("limits", "put", "job:limited.charge", "4").stderr == ""
     assert read(migrated("limits", "put", "rate:limited.charge", "4", "--per", "1m", "--json"))["note"] is None
+    mistaken = migrated("limits", "put", "limited.charge", "4").stderr
+    assert mistaken.endswith("That of the job type limited.charge is job:limited.charge, its rate rate:limited.charge\n")
     nobodys = migrated("limits", "put", "rate:limited.close", "4", "--per", "1m").stderr
     assert nobodys.startswith("no worker has told of a rate=Rate(...) of limited.close so far")
 

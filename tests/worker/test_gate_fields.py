@@ -37,12 +37,11 @@ async def told(caplog: pytest.LogCaptureFixture, *calls: Call[None]) -> list[log
 async def test_each_type_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     calls = [resize("a"), resize("b"), send("a"), send("b"), plain("a")]
     first, second = sorted(await told(caplog, *calls), key=lambda each: each.getMessage())
-    assert first.getMessage().startswith(
-        f"fields.resize {calls[0].id}: limit='customer' and fairness_by='customer' of its type"
-    )
+    assert first.getMessage().startswith(f"fields.resize {calls[0].id}: its type tells jobs apart by a field of the metadata")
+    assert "(limit='customer', fairness_by='customer')" in first.getMessage()
     assert "of which there are: tenant, size." in first.getMessage()
     assert second.getMessage().startswith("fields.send ")
-    assert "rate='region' of its type" in second.getMessage()
+    assert "(rate='region')" in second.getMessage()
     assert vars(first)["fields"] == ["customer"]
     assert vars(first)["job_type"] == "fields.resize"
 
