@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["GateSweep", "Swept"]
 
+_GATES = 5000
 _WALK = 1000
-"""Gates, places and members at which one call looks, each."""
+"""Gates at which one call looks; and places and members, each."""
 
 _FIRST_NUMBER = -(2**63)
 
@@ -133,8 +134,8 @@ class GateSweep:
     def look(self, connection: Statements, limit: int) -> Swept:
         """See what there is to do, and move on in the walks."""
         swept = Swept()
-        gates: list[str] = [row[0] for row in connection.execute(_HELD, {"after": self._gate, "walk": _WALK}).fetchall()]
-        self._gate = gates[-1] if len(gates) == _WALK else ""
+        gates: list[str] = [row[0] for row in connection.execute(_HELD, {"after": self._gate, "walk": _GATES}).fetchall()]
+        self._gate = gates[-1] if len(gates) == _GATES else ""
         held: dict[str, GateKind] = {}
         for gate in gates:
             if gate.startswith(HELD_BY_PAUSE):

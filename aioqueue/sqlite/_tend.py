@@ -11,7 +11,8 @@ from aioqueue.errors import AioqueueError, StoreError
 from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections import in_snapshot, in_transaction
 from aioqueue.sqlite._connections_halving import halved
-from aioqueue.sqlite._errors import concerns_a_row
+from aioqueue.sqlite._errors import concerns_a_row, translated
+from aioqueue.sqlite._gates_sweep import Swept
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._operate_cancel import end_unstarted
 from aioqueue.sqlite._resolve import Resolved, first_to_tell, resolve, resolve_if_possible
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._connections_access import Reader, Writer
     from aioqueue.sqlite._connections_statements import Statements
-    from aioqueue.sqlite._gates_sweep import GateSweep, Swept
+    from aioqueue.sqlite._gates_sweep import GateSweep
     from aioqueue.sqlite._pauses_parked import ParkedJobs
     from aioqueue.sqlite._rows_ids import RowId
 
@@ -93,7 +94,7 @@ class Tending:
 
         def find(connection: Statements) -> tuple[Found, list[RowId], Swept]:
             found = look(connection, self._places, limit, skip)
-            return found, self._parked.look(connection, limit), self._gates.look(connection, limit)
+            return found, self._parked.look(connection, limit), self._look_at_gates(connection, limit)
 
         found, parked, swept = await self._reader.read(find)
         if found.nothing and not parked and swept.nothing:
@@ -119,6 +120,17 @@ class Tending:
             return tended, merged(notifications)
 
         return await self._writer.hop(run)
+
+    def _look_at_gates(self, connection: Statements, limit: int) -> Swept:
+        """See what there is to do at gates. Where that fails, what else there is to do is done all the same."""
+        try:
+            with translated():
+                return self._gates.look(connection, limit)
+        except StoreError as error:
+            if not concerns_a_row(error):
+                raise
+            logger.error("gates can't be looked at: %s", error, extra=event("store.gates_refused"))
+            return Swept()
 
     def _sweep(self, connection: Connection, swept: Swept, limit: int, abandoned: Callable[[], bool]) -> bool:
         """See to gates, in a transaction of its own: what is odd there keeps nobody from telling those that wait for chains."""

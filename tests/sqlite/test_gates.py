@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aioqueue.errors import RowRejected
+from aioqueue.sqlite._gates_sweep import GateSweep
 from aioqueue.vocabulary._gates import By, GateRules, NewLimit, SequenceMember
 from aioqueue.vocabulary._job import JobState, Settlement, SettlementKind
 from aioqueue.vocabulary._unique import Unique
@@ -279,3 +281,24 @@ async def test_a_job_that_refuses_keeps_no_others_at_its_gate(
     told = [record.__dict__["job_id"] for record in caplog.records if record.levelname == "ERROR"]
     assert len(told) == 2
     assert str(bad.id) in told
+
+
+async def test_a_look_at_gates_that_fails_stops_only_itself(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise RowRejected("an odd one")
+
+    monkeypatch.setattr(GateSweep, "look", failing)
+    await store.insert([new_job(expires=0.0)])
+    assert (await store.tend(100)).expired == 1
+
+
+async def test_one_look_passes_thousands_of_gates_without_room(store: SQLiteStore, path: Path) -> None:
+    """Where nobody has left a mark, such as where triggers were dropped."""
+    await store.put_limits([NewLimit(name="job:a", places=0)])
+    await store.insert([*(of_tenant(str(number)) for number in range(3_000)), last := new_job("b")])
+    while await claimed(store, {**BY_TENANT, "b": GateRules(type="b", shared="stripe")}, 5_000):
+        pass
+    execute(path, "UPDATE job SET state = 0, gate = 'open' WHERE type = 'b'")
+    execute(path, "DELETE FROM gate_mark")
+    await store.tend(100)
+    assert (await fetched(store, last.id)).state == JobState.READY
