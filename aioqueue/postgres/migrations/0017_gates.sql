@@ -322,6 +322,13 @@ BEGIN
 END
 @body@;
 
+-- The fields that a job may have.
+CREATE FUNCTION @schema@.enqueue_fields() RETURNS text[]
+LANGUAGE sql IMMUTABLE AS @body@
+SELECT '{type, payload, metadata, retry, priority, key, tags, timeout, trace, keep, webhook, delay, run_at, expires, sequence,
+         max_attempts, unique, aliases, max_delay, id, chosen_id, blockers, implied, origin}'::text[]
+@body@;
+
 -- What a job says of its sequence: a name, or an object; NULL for nothing. Reads nothing.
 CREATE FUNCTION @schema@.enqueue_sequence(job json, OUT name text, OUT strict boolean, OUT block boolean)
 LANGUAGE sql STABLE AS @body@
@@ -425,11 +432,12 @@ BEGIN
                                   origin, gates)
         SELECT ids[g.place], g.type, coalesce(g.priority, 2::smallint), due.at, due.at + g.expires * interval '1 second',
                g.max_attempts, g.timeout, g.key, g.hashes[1], g.hashes IS NOT NULL AND g.until = 'started',
-               clock, g.trace, g.tags, g.retry, g.metadata, g.payload, (jobs[g.place]->>'keep')::double precision,
-               jobs[g.place]->>'webhook', jobs[g.place]->>'webhook' IS NOT NULL,
-               jobs[g.place]->>'origin',
-               CASE WHEN json_typeof(jobs[g.place]->'sequence') IN ('string', 'object') THEN '{}'::text[] END
-        FROM @schema@.enqueue_given(jobs) AS g CROSS JOIN LATERAL (
+               clock, g.trace, g.tags, g.retry, g.metadata, g.payload, other.keep, other.webhook, other.webhook IS NOT NULL,
+               other.origin, CASE WHEN json_typeof(other.sequence) IN ('string', 'object') THEN '{}'::text[] END
+        FROM @schema@.enqueue_given(jobs) AS g
+        CROSS JOIN LATERAL json_to_record(jobs[g.place])
+            AS other(keep double precision, webhook text, origin text, sequence json)
+        CROSS JOIN LATERAL (
             SELECT greatest(clock, coalesce(g.run_at, clock + g.delay * interval '1 second', clock)) AS at) AS due
         WHERE ids[g.place] IS NOT NULL ORDER BY ids[g.place]
         ON CONFLICT DO NOTHING RETURNING id, gates
@@ -482,8 +490,8 @@ BEGIN
 END
 @body@;
 
--- Stores jobs: see 0008 and 0013. What it does now beside that is to keep the batch's order in sequences, since what has a key is
--- stored in the order of those.
+-- Stores jobs: see 0008 and 0013. What it does now beside that is to refuse fields that it doesn't know, and to keep the batch's
+-- order in sequences, since what has a key is stored in the order of those.
 CREATE OR REPLACE FUNCTION @schema@.enqueue_v2(jobs json, tell boolean DEFAULT true)
 RETURNS TABLE (id uuid, created boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -512,9 +520,14 @@ BEGIN
            array_agg(g.place) FILTER (WHERE cardinality(g.hashes) = 1 AND g.seconds IS NULL AND NOT g.chosen_id) AS simple,
            bool_or(g.implied) AS implies, bool_or((g.hashes IS NOT NULL OR g.chosen_id) AND g.implied) AS may_undo,
            bool_or(g.blockers IS NOT NULL) AS waits,
-           bool_or(json_typeof(given[g.place]->'sequence') <> 'null') AS in_sequences
+           bool_or(json_typeof(given[g.place]->'sequence') <> 'null') AS in_sequences,
+           min((SELECT min(each.name) FROM (SELECT json_object_keys(given[g.place]) AS name) AS each
+                WHERE each.name <> ALL(@schema@.enqueue_fields()))) AS unknown
         INTO batch FROM @schema@.enqueue_given(given) AS g;
-    IF batch.problem IS NOT NULL THEN
+    IF batch.unknown IS NOT NULL THEN  -- a slip, or what only a newer version can do
+        RAISE EXCEPTION 'a job has no field "%": it has %', batch.unknown, array_to_string(@schema@.enqueue_fields(), ', ')
+            USING ERRCODE = 'invalid_parameter_value';
+    ELSIF batch.problem IS NOT NULL THEN
         RAISE EXCEPTION '%', batch.problem USING ERRCODE = 'invalid_parameter_value';
     ELSIF batch.ids IS NULL THEN
         RETURN;
@@ -563,14 +576,14 @@ BEGIN
     END IF;
     IF batch.in_sequences AND batch.to_decide IS NOT NULL THEN
         -- The new members change their numbers among themselves.
-        WITH member AS MATERIALIZED (
-            SELECT m.chain_id, m.number, row_number() OVER (ORDER BY w.place) AS wanted, row_number() OVER (ORDER BY m.number) AS is_now
+        WITH own_members AS MATERIALIZED (
+            SELECT array_agg(m.chain_id ORDER BY w.place) AS chains, array_agg(m.number ORDER BY m.number) AS numbers
             FROM unnest(ids, fates) WITH ORDINALITY AS w(id, fate, place)
             CROSS JOIN LATERAL (SELECT m.chain_id, m.number FROM @schema@.gate_member m WHERE m.chain_id = w.id OFFSET 0) AS m
             WHERE w.fate = 'stored'
         )
-        UPDATE @schema@.gate_member m SET number = other.number FROM member JOIN member AS other ON other.is_now = member.wanted
-        WHERE m.chain_id = ANY(ids) AND m.chain_id = member.chain_id AND other.number <> member.number;
+        UPDATE @schema@.gate_member m SET number = o.numbers[array_position(o.chains, m.chain_id)] FROM own_members o
+        WHERE m.chain_id = ANY(ids) AND m.number <> o.numbers[array_position(o.chains, m.chain_id)];
     END IF;
     IF batch.waits THEN
         PERFORM @schema@.enqueue_blockers(given, own, ids, fates);
@@ -612,7 +625,8 @@ BEGIN
     LOOP
         EXECUTE format('GRANT %1$s ON %2$I.gate_limit, %2$I.gate_place, %2$I.gate_mark, %2$I.gate_rate, %2$I.gate_member, '
                        '%2$I.gate_past_member TO %3$s', given.privileges, @schema_text@, given.grantee);
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %1$I.rejoin_sequence, %1$I.enqueue_sequence TO %2$s', @schema_text@, given.grantee);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %1$I.rejoin_sequence, %1$I.enqueue_fields, %1$I.enqueue_sequence TO %2$s',
+                       @schema_text@, given.grantee);
     END LOOP;
 END
 @body@;
