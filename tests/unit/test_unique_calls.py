@@ -132,7 +132,7 @@ def sorted_out(
 @pytest.mark.parametrize("name", NO_ORDER)
 def test_a_set_makes_no_key(name: str) -> None:
     """Each process would write the same one in another order, and have another key."""
-    call: Call[None] = sorted_out(1, **{name: NO_ORDER[name]})  # type: ignore[arg-type]  # each is that parameter's
+    call: Call[None] = sorted_out(1, **{name: NO_ORDER[name]})
     with pytest.raises(ArgumentsError, match=rf"^\S*sorted_out: '{name}' has a set in it, .* can't be in the key") as caught:
         call.options(unique=Unique(by=("number", name)))
     assert caught.value.path == name
