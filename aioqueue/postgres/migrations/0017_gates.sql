@@ -276,8 +276,9 @@ BEGIN
         EXCEPTION WHEN out_of_memory THEN  -- no room for so many locks: see to them one by one
             gates := '{}';
         END;
-        gates := ARRAY(SELECT gate FROM unnest(gates) AS gate
-                       WHERE NOT EXISTS (SELECT FROM @schema@.job j WHERE j.state <= 0 AND j.gate COLLATE "C" = gate));
+        gates := ARRAY(
+            SELECT given.gate FROM unnest(gates) AS given(gate)
+            WHERE (SELECT true FROM @schema@.job j WHERE j.state <= 0 AND j.gate COLLATE "C" = given.gate LIMIT 1) IS NULL);
         DELETE FROM @schema@.gate_mark m WHERE m.id = ANY(ids) AND m.gate = ANY(gates);
         GET DIAGNOSTICS cleared = ROW_COUNT;
         waiting := cleared < cardinality(ids);
