@@ -12,11 +12,12 @@ import orjson
 import pytest
 
 from aioqueue.postgres import _migrations, make_store
+from aioqueue.postgres._lease_rights import WORKER
 from aioqueue.postgres._migrations import known_migrations
 from aioqueue.postgres._notifications import decode_note
 from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._blockers import NewBlocker
-from aioqueue.vocabulary._gates import SequenceMember
+from aioqueue.vocabulary._gates import GateRules, NewLimit, SequenceMember
 from aioqueue.vocabulary._job import AttemptError, Ending, Settlement, SettlementKind, StoredState
 from tests.postgres.stores import completed, connected, job, opened
 from tests.postgres.test_rights import role_with
@@ -341,3 +342,26 @@ async def test_what_is_large_needs_its_index_first(empty_postgres_url: str) -> N
             await _migrations.migrate(connection, Schema(), [even_few])
         await connection.execute(f"DROP INDEX aioqueue.job_gate; {create.replace('CONCURRENTLY', '')}")
         assert await _migrations.migrate(connection, Schema(), [even_few]) == [this.name]
+
+
+async def test_who_may_write_jobs_may_claim_at_gates(empty_postgres_url: str) -> None:
+    """Also where nobody may execute a new function unless he is told so."""
+    rights = {table: each for table, each in WORKER.items() if not table.startswith("gate_")}
+    rules = {"a": GateRules(type="a", limit=True)}
+    async with connected(empty_postgres_url) as connection:
+        await _migrations.migrate(connection, Schema(), BEFORE)
+        await connection.execute("ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC")
+        async with role_with(empty_postgres_url, rights) as (_, url):
+            await _migrations.migrate(connection, Schema(), known_migrations())
+            async with opened(url) as store:
+                await store.put_limits([NewLimit(name="job:a", places=1)])
+                await store.insert([job(), job()])
+                lease_id = await store.open_lease("w", 600)
+                for _ in range(2):
+                    (claim,) = await store.claim(lease_id, ["a"], 2, gates=rules)
+                    await store.settle([completed(claim)])
+                await connection.execute("INSERT INTO aioqueue.gate_mark (gate) VALUES ('job:a')")
+                for _ in range(2):
+                    assert await store.claim(lease_id, ["a"], 2, gates=rules) == []
+                    await connection.execute("INSERT INTO aioqueue.gate_mark (gate) VALUES ('job:a')")
+                await store.tend(100)

@@ -626,7 +626,8 @@ BEGIN
     LOOP
         EXECUTE format('GRANT %1$s ON %2$I.gate_limit, %2$I.gate_place, %2$I.gate_mark, %2$I.gate_rate, %2$I.gate_member, '
                        '%2$I.gate_past_member TO %3$s', given.privileges, @schema_text@, given.grantee);
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %1$I.rejoin_sequence, %1$I.enqueue_fields, %1$I.enqueue_sequence TO %2$s',
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %1$I.rejoin_sequence, %1$I.enqueue_fields, %1$I.enqueue_sequence, '
+                       '%1$I.lock_gates, %1$I.lock_unlocked_gates, %1$I.count_places, %1$I.clear_gate_marks TO %2$s',
                        @schema_text@, given.grantee);
     END LOOP;
 END
