@@ -167,7 +167,13 @@ class GateSweep:
             return
         began, most = time.monotonic(), self._most
         self._most = max(1, most // 2)  # unless it succeeds
-        ((swept.gates, last),) = await self._reader.read(self._statements["gates_with_room"], self._gate, self._end, most)
+        try:
+            ((swept.gates, last),) = await self._reader.read(self._statements["gates_with_room"], self._gate, self._end, most)
+        except StoreError as error:
+            if most == 1 and not (breaks_connection(error) or cuts_short(error)):  # it's that one: the others come next
+                ((gates, _),) = await self._reader.read(self._statements["lanes_held"], self._gate, self._end)
+                self._gate = gates[0] if gates else ALL_GATES[0]
+            raise
         self._gate, self._most = last or ALL_GATES[0], min(2 * most, _SWEPT_ROWS)
         self._walks.done(began, time.monotonic())
         swept.more = len(swept.gates) == MOST_GATES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -117,3 +118,16 @@ async def test_rates_that_are_full_again_are_forgotten(postgres_url: str) -> Non
         await store.tend(100)
         left = [row["gate"] for row in await connection.fetch("SELECT gate FROM aioqueue.gate_rate ORDER BY gate")]
         assert left == ["rate:a=2", "rate:a=3", "rate:none"]
+
+
+async def test_a_gate_that_cant_be_looked_at_is_passed(postgres_url: str) -> None:
+    """Such as one whose limit somebody has written by hand so that nothing can be worked out of it."""
+    async with opened(postgres_url) as store, connected(postgres_url) as connection:
+        await connection.execute("INSERT INTO aioqueue.gate_limit (name, places, per) VALUES ('rate:a', 1, 1e300)")
+        await connection.execute(HELD, 3)
+        await connection.execute("UPDATE aioqueue.job SET gate = 'rate:a' WHERE gate = 'job:a=2'")
+        await connection.execute("UPDATE aioqueue.job SET gate = 'shared' WHERE gate = 'job:a=3'")
+        for _ in range(2 * (5_000).bit_length()):
+            with suppress(StoreError):
+                await store.tend(100)
+        assert await held(connection) == ["rate:a"]
