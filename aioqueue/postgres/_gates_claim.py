@@ -21,7 +21,7 @@ from aioqueue.postgres._gates_look import GateLooks
 from aioqueue.postgres._gates_pick import pick, pick_one, pick_statements
 from aioqueue.postgres._gates_promote import Promotions, promote_statements
 from aioqueue.postgres._gates_take import Passing, begin_members, park, spend, take, take_statements
-from aioqueue.store_rules._gates import Admission, Candidate, GateState, admit, gates_of
+from aioqueue.store_rules._gates import Admission, Candidate, GateState, admit, gates_of, gates_of_all
 from aioqueue.vocabulary._gate_values import sequence_of
 from aioqueue.vocabulary._gates import GateKind, SequenceMember, kind_of
 
@@ -60,7 +60,7 @@ class Gated:
         jobs: Those that it has taken.
         marked: The ids of those of them that have waited for chains.
         parked: How many it has parked.
-        closed: The types of which nobody else can go now: all of each wait at one gate, which has no value.
+        closed: The types of which nobody else can go now: a gate is full that all of each have to pass.
         paused: The lanes in which it met jobs with a paused key, which it has left.
         fronts: How far it has taken or parked all that it saw in each lane.
     """
@@ -177,7 +177,7 @@ class GateClaims:
         if admission.parked:
             await park(connection, self._statements, admission.parked, members)
             done.parked = len(admission.parked)
-            done.closed = {each.type for each in candidates if "=" not in admission.parked.get(each.id, "=")}
+            done.closed = _closed(candidates, admission.parked, rules)
         await self._spend(connection, ways, admission)
         done.fronts = _fronts(picked, {*admission.goes, *admission.parked})
         return done
@@ -255,6 +255,12 @@ def _passing(candidates: Sequence[Picked], gates: Mapping[UUID, tuple[str, ...]]
             come = each.gates or () if each.gate is not None else ()
             passing.append(Passing(each.id, own, tuple(gate for gate in own if has_places[gate]), come))
     return passing
+
+
+def _closed(candidates: Sequence[Picked], parked: Mapping[UUID, str], rules: Mapping[str, GateRules]) -> set[str]:
+    """The types of which some are parked at a gate that all have to pass."""
+    where = {(each.type, parked[each.id]) for each in candidates if each.id in parked and each.type in rules}
+    return {name for name, gate in where if gate in gates_of_all(rules[name])}
 
 
 def _fronts(picked: Sequence[Picked], gone: set[UUID]) -> dict[Lane, Floor]:

@@ -22,6 +22,7 @@ __all__ = [
     "fair_gate_of",
     "gates_behind_turns",
     "gates_of",
+    "gates_of_all",
 ]
 
 
@@ -53,13 +54,16 @@ def fair_gate_of(rules: GateRules, payload: bytes, metadata: bytes) -> str | Non
 
 
 def gates_behind_turns(rules: GateRules) -> list[str]:
-    """The gates that all jobs of a type have to pass whose values take turns, beside those that are named by values.
+    """The gates that all jobs of a type have to pass whose values take turns, as of `gates_of_all`.
 
     While some are held there nobody else gets a turn: they go on in the order of their due times, in which those of whoever
     has a backlog would always come before the others.
     """
-    if rules.fair_by is None:
-        return []
+    return [] if rules.fair_by is None else gates_of_all(rules)
+
+
+def gates_of_all(rules: GateRules) -> list[str]:
+    """The gates that all jobs of a type have to pass. Not those that are told apart by values, nor that of jobs without one."""
     gates = [JOB_LIMIT + rules.type] if rules.limit and rules.limit_by is None else []
     gates += [] if rules.shared is None else [rules.shared]
     return [*gates, RATE + rules.type] if rules.rate and rules.rate_by is None else gates

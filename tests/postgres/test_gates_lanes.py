@@ -58,3 +58,14 @@ async def test_a_full_limit_of_one_value_keeps_nobody_else(postgres_url: str, mo
         lease = await store.open_lease("w", 600)
         await store.insert([*(job("a", payload=b'{"key":1}') for _ in range(30)), job("a", payload=b'{"key":2}')])
         assert len(await store.claim(lease, ["a"], 2, gates=rules)) == 2
+
+
+async def test_what_has_no_value_keeps_nobody_who_has_one(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All without one wait at one gate, which has no value in its name; it's no gate of those that have one."""
+    monkeypatch.setattr(_claim, "_PARKING_SECONDS_LATER", 10.0)
+    rules = {"a": GateRules(type="a", limit=True, limit_by=By("key"))}
+    async with opened(postgres_url) as store, connected(postgres_url) as other:
+        await other.execute("INSERT INTO aioqueue.gate_limit (name, places) VALUES ('job:a', 1)")
+        lease = await store.open_lease("w", 600)
+        await store.insert([*(job("a") for _ in range(30)), job("a", payload=b'{"key":2}')])
+        assert len(await store.claim(lease, ["a"], 2, gates=rules)) == 2
