@@ -2,8 +2,8 @@
 
 All gates at which jobs are held are looked at in turn without a lock, 5,000 of them each time, as are all places, members and
 rates. Those that seem to have room are locked then, and looked at again.
-So whoever waits where no mark was left waits for no longer than a look for each 5,000 gates with held jobs: 5 s each with one
-worker that tends, less with more of them. Stale places take nobody's: claims count those whose jobs run.
+So whoever waits where no mark was left waits for no longer than a look for each 5,000 gates with held jobs: about 5 s each with
+one worker that tends, less with more of them. Stale places take nobody's: claims count those whose jobs run.
 """
 
 from __future__ import annotations
