@@ -102,8 +102,8 @@ async def rights(look: Look, schema: Schema) -> list[Finding]:
     findings = [Finding("rights", Verdict.OK, seen)]
     if not may_call:
         seen = (
-            "the role may not call enqueue_v1, enqueue_v2 and the functions beside them, "
-            "with which `tx=` and `client.statement()` enqueue"
+            "the role may not call enqueue_v1, enqueue_v2 and the functions beside them, with which `tx=` and "
+            "`client.statement()` enqueue, and with which workers claim jobs that have limits, rates or sequences"
         )
         advice = f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema.quoted} TO the role."
         findings.append(Finding("rights", Verdict.WARNING, seen, advice))
