@@ -31,7 +31,7 @@ _FORGET_SECONDS = 1.0
 _MOST_REMEMBERED_GATES = 20_000
 
 # Locks the first ones, and then gives a row for each of the others, with the numbers of those that run there.
-_LOOK_PLACES = """SELECT seen.gate, seen.places, seen.numbers
+_LOOK_PLACES = """SELECT seen.gate, seen.places, seen.numbers, seen.highest
 FROM @schema@.count_places($1::text[], $2::text[], $3::bigint[], $4::text[]) AS seen"""
 
 MAY_RUN = f"""CASE j.state
@@ -94,7 +94,7 @@ class _Seen:
     """What a process remembers of a gate.
 
     Attributes:
-        high: The highest number that it has seen.
+        high: The highest number that there was, of any gate: those of later places are higher.
         numbers: Those that were there.
     """
 
@@ -181,9 +181,8 @@ class GateLooks:
         if full:
             self._full.done(began, time.monotonic())
         running: dict[str, tuple[int | None, int]] = {}
-        for gate, most, numbers in rows:
+        for gate, most, numbers, highest in rows:
             known = self._seen[gate]
-            known.numbers = list(numbers)
-            known.high = max(known.high, *known.numbers, 0)
+            known.numbers, known.high = list(numbers), highest
             running[gate] = most, len(known.numbers)
         return running

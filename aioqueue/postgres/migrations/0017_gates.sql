@@ -230,13 +230,23 @@ BEGIN
 END
 @body@;
 
--- Locks gates, then gives a row for each that is asked about, with its limit and the numbers of those that run there: of those that
--- whoever asks has seen before, and of what has come after them. What waits for a lock counts in a later statement.
-CREATE FUNCTION @schema@.count_places(locked text[], asked text[], highest bigint[], known text[])
-RETURNS TABLE (gate text, places integer, numbers bigint[])
+-- The highest number that a place has had. Whoever has locked a gate has seen all places there up to it: later ones get higher ones.
+CREATE FUNCTION @schema@.highest_place() RETURNS bigint
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @body@
+SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END FROM @schema@.gate_place_number_seq AS s
+@body@;
+
+-- Locks gates, then gives a row for each that is asked about, with its limit, the numbers of those that run there, and behind which
+-- number to look the next time. It looks at those that whoever asks has seen before, and at what has come after them. What waits
+-- for a lock counts in a later statement.
+CREATE FUNCTION @schema@.count_places(locked text[], asked text[], behind bigint[], known text[])
+RETURNS TABLE (gate text, places integer, numbers bigint[], highest bigint)
 LANGUAGE plpgsql AS @body@
+DECLARE
+    last bigint;
 BEGIN
     PERFORM @schema@.lock_gates(locked);
+    last := @schema@.highest_place();
     RETURN QUERY SELECT given.gate,
        (SELECT l.places FROM @schema@.gate_limit l WHERE l.name = split_part(given.gate, '=', 1) AND l.per IS NULL),
        ARRAY(SELECT place.number FROM (
@@ -247,8 +257,8 @@ BEGIN
            SELECT later.number, later.job_id FROM (
                SELECT p.number, p.job_id FROM @schema@.gate_place p
                WHERE p.gate = given.gate AND p.number > given.high OFFSET 0) AS later
-       ) AS place WHERE (SELECT true FROM @schema@.job j WHERE j.id = place.job_id AND j.state + 0 = 2 LIMIT 1))
-    FROM unnest(asked, highest, known) AS given(gate, high, seen);
+       ) AS place WHERE (SELECT true FROM @schema@.job j WHERE j.id = place.job_id AND j.state + 0 = 2 LIMIT 1)), last
+    FROM unnest(asked, behind, known) AS given(gate, high, seen);
 END
 @body@;
 
@@ -627,7 +637,8 @@ BEGIN
         EXECUTE format('GRANT %1$s ON %2$I.gate_limit, %2$I.gate_place, %2$I.gate_mark, %2$I.gate_rate, %2$I.gate_member, '
                        '%2$I.gate_past_member TO %3$s', given.privileges, @schema_text@, given.grantee);
         EXECUTE format('GRANT EXECUTE ON FUNCTION %1$I.rejoin_sequence, %1$I.enqueue_fields, %1$I.enqueue_sequence, '
-                       '%1$I.lock_gates, %1$I.lock_unlocked_gates, %1$I.count_places, %1$I.clear_gate_marks TO %2$s',
+                       '%1$I.lock_gates, %1$I.lock_unlocked_gates, %1$I.highest_place, %1$I.count_places, '
+                       '%1$I.clear_gate_marks TO %2$s',
                        @schema_text@, given.grantee);
     END LOOP;
 END
