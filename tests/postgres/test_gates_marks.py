@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.postgres.stores import connected
+from aioqueue.postgres._gates_look import GateLooks, look_statements
+from aioqueue.postgres._options_schema import Schema
+from aioqueue.store_rules._gates import GateState
+from tests.postgres.stores import claimed, connected, opened
 
 if TYPE_CHECKING:
     import asyncpg
@@ -66,3 +69,22 @@ async def test_a_rate_whose_next_start_is_due(postgres_url: str) -> None:
         await connection.execute("INSERT INTO aioqueue.gate_rate VALUES ('rate:a', now(), now() - interval '1 s')")
         assert await cleared(connection) == (False, True)
         assert await cleared(connection, passed_over=("rate:a",)) == (False, False)
+
+
+async def test_places_of_those_that_have_gone_arent_looked_at_again(postgres_url: str) -> None:
+    """Also where nobody runs at the look: while somebody keeps an old snapshot they'd be gone past again with each."""
+    async with opened(postgres_url) as store, connected(postgres_url) as connection:
+        count = "SELECT numbers, highest FROM aioqueue.count_places(array[$1], array[$1], array[$2::bigint], array['{}'])"
+        assert await connection.fetchrow(count, "job:a", 0) == ([], 0)
+        _, jobs = await claimed(store, jobs=2)
+        await connection.executemany(
+            "INSERT INTO aioqueue.gate_place (gate, job_id) VALUES ($1, $2)", [("job:a", jobs[0].id), ("job:b", jobs[1].id)]
+        )
+        assert await connection.fetchrow(count, "job:a", 0) == ([1], 2)
+        await connection.execute("DELETE FROM aioqueue.job WHERE id = $1", jobs[0].id)
+        looks = GateLooks()
+        async with connection.transaction():
+            states = await looks.look(connection, look_statements(Schema()), ["job:a"], lock=["job:a"])
+            states = await looks.look(connection, look_statements(Schema()), ["job:a"], lock=["job:a"])
+        assert states == {"job:a": GateState()}
+        assert looks._seen["job:a"].high == 2
