@@ -101,7 +101,7 @@ class Promotions:
         self._expected = False
         self._full = Throttle()
         self._most = _MOST_MARKS
-        self._nobody = False  # waited at the gates that were looked at last
+        self._nobody_waited = False  # at the gates that were looked at last
         self._passed_over = PassedOver()
 
     @property
@@ -128,11 +128,11 @@ class Promotions:
         left = self.refusals.names
         if ALL_GATES in left:
             return Come({})
-        if self._nobody:
+        if self._nobody_waited:
             ((last, others, waiting),) = await self._connection.fetch(
                 self._statements["gates_clear_marks"], floor, left, _MOST_MARKS
             )
-            self._nobody = not waiting
+            self._nobody_waited = not waiting
         else:
             last, others = None, False
             ((waiting,),) = await self._connection.fetch(self._statements["gates_waiting"], floor, left)
@@ -162,7 +162,7 @@ class Promotions:
                 return Come({}, more=bool(gates))
             self._most = min(2 * self._most, _MOST_MARKS)
             self.refusals.forget([ALL_GATES, *gates])
-            self._nobody = come.jobs == 0
+            self._nobody_waited = come.jobs == 0
             return come
         return Come({}, more=others)
 
